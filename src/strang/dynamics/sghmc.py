@@ -1,0 +1,185 @@
+"""Second-order Langevin dynamics (SGHMC).   dθ = p dt,   dp = −∇Ũ(θ) dt − D p dt + √(2D) dW
+
+Keeps exp(−U(θ) − p·p/2). Chen, Ding & Carin 2015, section 4; Leimkuhler & Matthews 2013.
+Paper: density exp(−U + p·p/2), generator with 2D. We: the minus sign and D, because only these are consistent with the
+printed updates; a generator with 2D samples at temperature 2 (errata A1, A3).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..integrator import Piece, Step, Substep, spell
+from ..tree import Tree, add, axpy, dot, multiply, scale, size, spread, zeros
+from .exponentials import decay, tanh_gap
+from .high_order import MCLACHLAN, YOSHIDA, leapfrogs, quicsort
+
+
+class SGHMCState(NamedTuple):
+    position: Tree
+    momentum: Tree
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SGHMC:
+    """`friction` is D. `gradient_noise` is a known variance V of the minibatch gradient, one number or one per
+    coordinate, whose share h V / 2 of the diffusion the `chen:` words and `nogin` take out of their own noise."""
+
+    friction: Any = 10.0
+    gradient_noise: Any = 0.0
+
+    alphabets: ClassVar[dict]
+    steps: ClassVar[dict]
+    default_integrator: ClassVar[str] = "chen:ABOBA"
+    corrected: ClassVar[tuple[str, ...]] = ("chen:", "nogin")  # the integrators that use gradient_noise
+
+    def init(self, position: Tree, noise: Tree) -> SGHMCState:
+        return SGHMCState(position, noise)
+
+    def coordinates(self, state: SGHMCState) -> tuple[Tree, ...]:
+        """What the SDE moves."""
+        return tuple(state)
+
+    def at(self, position: Tree, momentum: Tree) -> SGHMCState:
+        """The state with these coordinates."""
+        return SGHMCState(position, momentum)
+
+    def drift(self, state: SGHMCState, gradient) -> tuple[Tree, ...]:
+        """The SDE's dt part, coordinate by coordinate."""
+        force = scale(-1.0, gradient(state.position))
+        return state.momentum, axpy(-self.friction, state.momentum, force)
+
+    def diffusion(self, state: SGHMCState) -> tuple[Tree, ...]:
+        """The SDE's dW part: amplitudes, coordinate by coordinate."""
+        return zeros(state.position), jax.tree.map(
+            lambda p: jnp.full_like(p, jnp.sqrt(2 * self.friction)), state.momentum
+        )
+
+    def temperature(self, state: SGHMCState):
+        """p·p/n, whose mean is 1 where the law is right."""
+        return dot(state.momentum, state.momentum) / size(state.momentum)
+
+
+def drift(dynamics, state, sub: Substep):
+    """dθ = p dt."""
+    return state._replace(position=axpy(sub.time, state.momentum, state.position))
+
+
+def kick(dynamics, state, sub: Substep):
+    """dp = −∇Ũ dt."""
+    return state._replace(momentum=axpy(-sub.time, sub.gradient, state.momentum))
+
+
+def damp(dynamics, state, sub: Substep):
+    """dp = −D p dt."""
+    return state._replace(momentum=scale(jnp.exp(-dynamics.friction * sub.time), state.momentum))
+
+
+def damp_euler(dynamics, state, sub: Substep):
+    return state._replace(momentum=scale(1 - dynamics.friction * sub.time, state.momentum))
+
+
+def kick_and_noise(dynamics, state, sub: Substep):
+    """dp = −∇Ũ dt + √(2D) dW. Known gradient noise V adds h V dt to the diffusion's 2D dt, so that much is left out."""
+    amplitude = jax.tree.map(
+        lambda variance: jnp.sqrt((2 * dynamics.friction - sub.step_size * variance) * sub.time),
+        spread(dynamics.gradient_noise, state.momentum),
+    )
+    return state._replace(momentum=add(kick(dynamics, state, sub).momentum, multiply(amplitude, sub.noise[0])))
+
+
+def damp_and_noise(dynamics, state, sub: Substep):
+    """dp = −D p dt + √(2D) dW, the Ornstein-Uhlenbeck process."""
+    x = dynamics.friction * sub.time
+    return state._replace(momentum=axpy(jnp.sqrt(-jnp.expm1(-2 * x)), sub.noise[0], scale(jnp.exp(-x), state.momentum)))
+
+
+def damp_and_noise_euler(dynamics, state, sub: Substep):
+    x = dynamics.friction * sub.time
+    return state._replace(momentum=axpy(jnp.sqrt(2 * x), sub.noise[0], scale(1 - x, state.momentum)))
+
+
+def free(dynamics, state, sub: Substep):
+    """dθ = p dt, dp = −D p dt + √(2D) dW jointly: a Gaussian in closed form.
+
+    With x = D t: p' = e^−x p + s ξ1, θ' = θ + E (p + √tanh(x/2) ξ1) + √r ξ2, s² = 1 − e^−2x, E = (1 − e^−x)/D and
+    r = (2/D²)(x − 2 tanh(x/2)), each written without cancellation so that float32 is good at small x.
+    """
+    x, (along, aside) = dynamics.friction * sub.time, sub.noise
+    reach = sub.time * decay(x)
+    moved = axpy(reach, axpy(jnp.sqrt(jnp.tanh(x / 2)), along, state.momentum), state.position)
+    position = axpy(sub.time * jnp.sqrt(tanh_gap(x)), aside, moved)
+    momentum = axpy(jnp.sqrt(-jnp.expm1(-2 * x)), along, scale(jnp.exp(-x), state.momentum))
+    return state._replace(position=position, momentum=momentum)
+
+
+def free_euler(dynamics, state, sub: Substep):
+    moved = drift(dynamics, state, sub).position
+    return damp_and_noise_euler(dynamics, state, sub)._replace(position=moved)
+
+
+def euler_old(dynamics, state, h, gradient, noise):
+    """θ' = θ + h p, p' = (1 − Dh) p − h ∇Ũ(θ) + √(2Dh) ξ: all from the old state.
+
+    Paper: three different updates are called Euler (erratum A6). We: ship all three by name, because they differ in
+    stability and invariant measure; this is appendix I's.
+    """
+    sub = Substep(h, gradient(state.position), noise, h)
+    return kick_and_noise(dynamics, damp_euler(dynamics, state, sub), sub)._replace(
+        position=drift(dynamics, state, sub).position
+    )
+
+
+def nogin(dynamics, state, h, gradient, noise):
+    """Half drift, half kick, friction and noise, half kick, half drift, for a gradient whose variance V is known.
+
+    Both half kicks use one gradient, whose noise therefore reaches the momentum with variance ((1+c) h/2)² V,
+    c = e^−Dh. That much is taken out of the noise, so the invariant measure of a Gaussian is exact with Gaussian
+    gradient noise. After Matthews & Weare 2018 (NOGIN).
+    """
+    half = Substep(h / 2, None, (), h)
+    state = drift(dynamics, state, half)
+    push = half._replace(gradient=gradient(state.position))
+    keep = jnp.exp(-dynamics.friction * h)
+    amplitude = jax.tree.map(
+        lambda variance: jnp.sqrt(-jnp.expm1(-2 * dynamics.friction * h) - ((1 + keep) * h / 2) ** 2 * variance),
+        spread(dynamics.gradient_noise, state.momentum),
+    )
+    kicked = kick(dynamics, state, push).momentum
+    state = state._replace(momentum=add(scale(keep, kicked), multiply(amplitude, noise[0])))
+    return drift(dynamics, kick(dynamics, state, push), half)
+
+
+A = Piece("drift", drift, moves=True)
+KICK = Piece("kick", kick, kicks=True)
+SGHMC.alphabets = {
+    "chen": {
+        "A": A,
+        "B": Piece("friction", damp, damp_euler),
+        "O": Piece("kick+noise", kick_and_noise, noises=1, kicks=True),
+    },
+    "leimkuhler": {
+        "A": A,
+        "B": KICK,
+        "O": Piece("friction+noise", damp_and_noise, damp_and_noise_euler, noises=1),
+    },
+    "ubu": {
+        "U": Piece("drift+friction+noise", free, free_euler, noises=2, moves=True),
+        "B": KICK,
+    },
+}
+
+SGHMC.steps = {
+    "euler-old": Step("euler-old", euler_old, order=1, gradients=1, noises=1),
+    "nogin": Step("nogin", nogin, order=2, gradients=1, noises=1),
+    "quicsort": Step("quicsort", quicsort, order=3, gradients=2, noises=3),
+    "opsi4o-yoshida": Step("opsi4o-yoshida", leapfrogs(YOSHIDA), order=2, gradients=3, noises=2),
+    "opsi4o-mclachlan": Step("opsi4o-mclachlan", leapfrogs(MCLACHLAN), order=2, gradients=5, noises=2),
+}
+SGHMC.steps |= {
+    "euler-new": replace(spell(SGHMC, "chen:bOA"), name="euler-new"),  # Algorithm 2: θ moves with the new p
+    "euler-position-first": replace(spell(SGHMC, "chen:AbO"), name="euler-position-first"),  # e^{hL2} e^{hL3}
+}

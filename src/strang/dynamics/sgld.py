@@ -1,0 +1,74 @@
+"""First-order Langevin dynamics (SGLD).   dθ = −∇Ũ(θ) dt + √2 dW
+
+Keeps exp(−U(θ)). Welling & Teh 2011; Chen, Ding & Carin 2015, appendix A.
+Paper: dθ = −½∇U dt + dW, but steps h and √(2h). We: the steps, because the text's algorithm and experiments use them;
+the step size of Welling & Teh is 2h (erratum A2).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..integrator import Step
+from ..tree import Tree, axpy, scale
+
+
+class SGLDState(NamedTuple):
+    """`position` is the sample; `base` is where the next step starts, another point only with averaged noise."""
+
+    position: Tree
+    base: Tree
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SGLD:
+    """No numbers of its own: friction is 1 by choice of the time unit."""
+
+    alphabets: ClassVar[dict] = {}
+    steps: ClassVar[dict]
+    default_integrator: ClassVar[str] = "euler"
+
+    def init(self, position: Tree, noise: Tree) -> SGLDState:
+        return SGLDState(position, position)
+
+    def coordinates(self, state: SGLDState) -> tuple[Tree, ...]:
+        """What the SDE moves."""
+        return (state.base,)
+
+    def at(self, position: Tree) -> SGLDState:
+        """The state with these coordinates."""
+        return SGLDState(position, position)
+
+    def drift(self, state: SGLDState, gradient) -> tuple[Tree, ...]:
+        """The SDE's dt part."""
+        return (scale(-1.0, gradient(state.base)),)
+
+    def diffusion(self, state: SGLDState) -> tuple[Tree, ...]:
+        """The SDE's dW part: amplitudes, coordinate by coordinate."""
+        return (jax.tree.map(lambda x: jnp.full_like(x, jnp.sqrt(2.0)), state.base),)
+
+
+def euler(dynamics, state: SGLDState, h, gradient, noise) -> SGLDState:
+    """θ' = θ − h ∇Ũ(θ) + √(2h) ξ."""
+    position = axpy(jnp.sqrt(2 * h), noise[0], axpy(-h, gradient(state.base), state.base))
+    return SGLDState(position, position)
+
+
+def averaged_noise(dynamics, state: SGLDState, h, gradient, noise) -> SGLDState:
+    """θ = X + √(h/2) ξ,   X' = X − h ∇Ũ(θ) + √(2h) ξ.
+
+    Paper: SGLD cannot easily be split. We: sample at half the noise, because the averages over these θ are of order 2
+    in the invariant measure at the price of one gradient (erratum A24; Leimkuhler & Matthews 2013, where successive
+    θ share their noises by halves).
+    """
+    position = axpy(jnp.sqrt(h / 2), noise[0], state.base)
+    return SGLDState(position, axpy(jnp.sqrt(2 * h), noise[0], axpy(-h, gradient(position), state.base)))
+
+
+SGLD.steps = {
+    "euler": Step("euler", euler, order=1, gradients=1, noises=1),
+    "averaged-noise": Step("averaged-noise", averaged_noise, order=1, gradients=1, noises=1),
+}

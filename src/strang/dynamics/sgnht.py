@@ -1,0 +1,145 @@
+"""Stochastic-gradient Nosé-Hoover thermostat.   dθ = p dt,   dp = −∇Ũ(θ) dt − ξ p dt + √(2D) dW,
+dξ = gain (p·p/n − 1) dt
+
+Keeps exp(−U(θ) − p·p/2 − n (ξ − D)²/(2 gain)). Gradient noise of variance V raises the mean of ξ to D + hV/2 and
+leaves the rest alone: the thermostat needs no knowledge of V. Ding et al. 2014; Leimkuhler & Shang 2016.
+Paper: dξ without dt, and the density with +(ξ − D)²/2. We: as above, because only this is invariant (erratum A4).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..integrator import Piece, Step, Substep
+from ..tree import Tree, axpy, cast, dot, multiply, scale, size, zeros
+from .exponentials import decay
+from .sghmc import drift, kick
+
+
+class SGNHTState(NamedTuple):
+    position: Tree
+    momentum: Tree
+    thermostat: Tree
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SGNHT:
+    """`friction` is D. `thermostat` is 'scalar' (one ξ) or 'coordinate' (one each). ξ starts at `start`, by default at
+    D; from there it climbs slowly to D + hV/2, so start it there when V is known, or raise `gain`."""
+
+    friction: Any = 10.0
+    gain: Any = 1.0
+    start: Any = None
+    thermostat: str = field(default="scalar", metadata={"static": True})
+
+    alphabets: ClassVar[dict]
+    steps: ClassVar[dict]
+    default_integrator: ClassVar[str] = "chen:ABOBA"
+
+    def init(self, position: Tree, noise: Tree) -> SGNHTState:
+        start = self.friction if self.start is None else self.start
+        if self.thermostat == "coordinate":
+            return SGNHTState(position, noise, jax.tree.map(lambda x: jnp.full_like(x, start), position))
+        return SGNHTState(position, noise, cast(start, jax.tree.leaves(position)[0]))
+
+    def coordinates(self, state: SGNHTState) -> tuple[Tree, ...]:
+        """What the SDE moves."""
+        return tuple(state)
+
+    def at(self, position: Tree, momentum: Tree, thermostat: Tree) -> SGNHTState:
+        """The state with these coordinates."""
+        return SGNHTState(position, momentum, thermostat)
+
+    def drift(self, state: SGNHTState, gradient) -> tuple[Tree, ...]:
+        """The SDE's dt part, coordinate by coordinate."""
+        force = axpy(-1.0, gradient(state.position), scale(-1.0, self.each(state.thermostat, state.momentum)))
+        return state.momentum, force, self.excess(state.momentum)
+
+    def diffusion(self, state: SGNHTState) -> tuple[Tree, ...]:
+        """The SDE's dW part: amplitudes, coordinate by coordinate."""
+        noise = jax.tree.map(lambda p: jnp.full_like(p, jnp.sqrt(2 * self.friction)), state.momentum)
+        return zeros(state.position), noise, zeros(state.thermostat)
+
+    def temperature(self, state: SGNHTState):
+        """p·p/n, whose mean is 1 where the law is right."""
+        return dot(state.momentum, state.momentum) / size(state.momentum)
+
+    def each(self, factor: Tree, momentum: Tree) -> Tree:
+        """factor p, with one factor for all or one for each coordinate."""
+        return multiply(factor, momentum) if self.thermostat == "coordinate" else scale(factor, momentum)
+
+    def excess(self, momentum: Tree) -> Tree:
+        """dξ/dt: the gain times what the kinetic temperature exceeds 1 by."""
+        if self.thermostat == "coordinate":
+            return jax.tree.map(lambda p: cast(self.gain, p) * (p * p - 1), momentum)
+        return cast(self.gain, jax.tree.leaves(momentum)[0]) * (dot(momentum, momentum) / size(momentum) - 1)
+
+
+def adapt(dynamics, state, sub: Substep):
+    """dξ = gain (p·p/n − 1) dt."""
+    return state._replace(thermostat=axpy(sub.time, dynamics.excess(state.momentum), state.thermostat))
+
+
+def drift_and_adapt(dynamics, state, sub: Substep):
+    """dθ = p dt, dξ = gain (p·p/n − 1) dt."""
+    return drift(dynamics, adapt(dynamics, state, sub), sub)
+
+
+def damp(dynamics, state, sub: Substep):
+    """dp = −ξ p dt."""
+    factor = jax.tree.map(lambda xi: jnp.exp(-xi * cast(sub.time, xi)), state.thermostat)
+    return state._replace(momentum=dynamics.each(factor, state.momentum))
+
+
+def damp_euler(dynamics, state, sub: Substep):
+    factor = jax.tree.map(lambda xi: 1 - xi * cast(sub.time, xi), state.thermostat)
+    return state._replace(momentum=dynamics.each(factor, state.momentum))
+
+
+def noise(dynamics, state, sub: Substep):
+    amplitude = jnp.sqrt(2 * dynamics.friction * sub.time)
+    return state._replace(momentum=axpy(amplitude, sub.noise[0], state.momentum))
+
+
+def kick_and_noise(dynamics, state, sub: Substep):
+    """dp = −∇Ũ dt + √(2D) dW."""
+    return noise(dynamics, kick(dynamics, state, sub), sub)
+
+
+def damp_and_noise(dynamics, state, sub: Substep):
+    """dp = −ξ p dt + √(2D) dW at fixed ξ of either sign: variance D (1 − e^−2ξt)/ξ."""
+    amplitude = jax.tree.map(
+        lambda xi: jnp.sqrt(2 * dynamics.friction * sub.time * decay(2 * xi * sub.time)).astype(xi.dtype),
+        state.thermostat,
+    )
+    damped = damp(dynamics, state, sub)
+    return damped._replace(momentum=axpy(1.0, dynamics.each(amplitude, sub.noise[0]), damped.momentum))
+
+
+def damp_and_noise_euler(dynamics, state, sub: Substep):
+    return noise(dynamics, damp_euler(dynamics, state, sub), sub)
+
+
+def euler(dynamics, state, h, gradient, normals):
+    """Algorithm 3: p' = p − ξ p h − ∇Ũ(θ) h + √(2Dh) ζ, then θ' = θ + p' h, ξ' = ξ + gain (p'·p'/n − 1) h."""
+    sub = Substep(h, gradient(state.position), normals, h)
+    return drift_and_adapt(dynamics, kick_and_noise(dynamics, damp_euler(dynamics, state, sub), sub), sub)
+
+
+SGNHT.alphabets = {
+    "chen": {
+        "A": Piece("drift+thermostat", drift_and_adapt, moves=True),
+        "B": Piece("friction", damp, damp_euler),
+        "O": Piece("kick+noise", kick_and_noise, noises=1, kicks=True),
+    },
+    "leimkuhler": {
+        "A": Piece("drift", drift, moves=True),
+        "B": Piece("kick", kick, kicks=True),
+        "D": Piece("thermostat", adapt),
+        "O": Piece("friction+noise", damp_and_noise, damp_and_noise_euler, noises=1),
+    },
+}
+SGNHT.steps = {"euler": Step("euler", euler, order=1, gradients=1, noises=1)}

@@ -1,0 +1,151 @@
+"""Riemannian second-order Langevin dynamics (SGRHMC) with a user-given metric G(θ).
+
+dθ = G⁻¹ p dt,   dp = (−∇Ũ − ½∇log det G + ν) dt − D G⁻¹ p dt + √(2D) dW,   ν_i = ½ p·G⁻¹ (∂_i G) G⁻¹ p
+
+Keeps exp(−U(θ) − ½ log det G − ½ p·G⁻¹p), whose θ-marginal is the posterior. With G = 1 it is SGHMC.
+Paper (appendix J): ν is not defined. We: as above, because without it the θ-marginal is wrong (erratum A11).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from ..integrator import Piece, Substep
+from ..tree import Tree, add, axpy, dot, scale, size, zeros
+from .sghmc import SGHMCState
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SGRHMC:
+    """`friction` is D. `metric` maps a position to G: a tree of positive numbers shaped like the position (a diagonal),
+    or one symmetric positive matrix over the flattened position. The flow of {G⁻¹p, ν} is implicit; it is solved by
+    `iterations` fixed-point sweeps, each of which gains a factor of order h."""
+
+    metric: Callable = field(metadata={"static": True})
+    friction: Any = 10.0
+    iterations: int = field(default=6, metadata={"static": True})
+
+    alphabets: ClassVar[dict]
+    steps: ClassVar[dict] = {}
+    default_integrator: ClassVar[str] = "chen:ABOBA"
+
+    def init(self, position: Tree, noise: Tree) -> SGHMCState:
+        metric = self.metric(position)
+        if not full(metric, position):
+            return SGHMCState(position, jax.tree.map(lambda g, z: jnp.sqrt(g) * z, metric, noise))
+        flat, unravel = ravel_pytree(noise)
+        return SGHMCState(position, unravel(jnp.linalg.cholesky(metric) @ flat))
+
+    def coordinates(self, state: SGHMCState) -> tuple[Tree, ...]:
+        """What the SDE moves."""
+        return tuple(state)
+
+    def at(self, position: Tree, momentum: Tree) -> SGHMCState:
+        """The state with these coordinates."""
+        return SGHMCState(position, momentum)
+
+    def drift(self, state: SGHMCState, gradient) -> tuple[Tree, ...]:
+        """The SDE's dt part, coordinate by coordinate."""
+        velocity = self.velocity(state.position, state.momentum)
+        force = axpy(-1.0, self.slope(state.position, gradient(state.position)), self.bend(*state))
+        return velocity, axpy(-self.friction, velocity, force)
+
+    def diffusion(self, state: SGHMCState) -> tuple[Tree, ...]:
+        """The SDE's dW part: amplitudes, coordinate by coordinate."""
+        return zeros(state.position), jax.tree.map(
+            lambda p: jnp.full_like(p, jnp.sqrt(2 * self.friction)), state.momentum
+        )
+
+    def temperature(self, state: SGHMCState):
+        """p·G⁻¹p/n, whose mean is 1 where the law is right."""
+        return dot(state.momentum, self.velocity(*state)) / size(state.momentum)
+
+    def velocity(self, position: Tree, momentum: Tree) -> Tree:
+        """G⁻¹ p."""
+        metric = self.metric(position)
+        if not full(metric, position):
+            return jax.tree.map(jnp.divide, momentum, metric)
+        flat, unravel = ravel_pytree(momentum)
+        return unravel(jnp.linalg.solve(metric, flat))
+
+    def bend(self, position: Tree, momentum: Tree) -> Tree:
+        """ν = −∇_θ ½ p·G(θ)⁻¹p."""
+        return differentiate(lambda theta: -0.5 * dot(momentum, self.velocity(theta, momentum)), position)
+
+    def slope(self, position: Tree, gradient: Tree) -> Tree:
+        """∇U + ½ ∇log det G."""
+
+        def half_log_volume(theta):
+            metric = self.metric(theta)
+            if full(metric, theta):
+                return 0.5 * jnp.log(jnp.linalg.det(metric))
+            return 0.5 * sum(jnp.sum(jnp.log(g)) for g in jax.tree.leaves(metric))
+
+        return add(gradient, differentiate(half_log_volume, position))
+
+
+def full(metric: Tree, position: Tree) -> bool:
+    """Whether the metric is one matrix over the flattened position rather than a diagonal shaped like it."""
+    n = size(position)
+    alike = jax.tree.structure(metric) == jax.tree.structure(position) and all(
+        jnp.shape(g) == jnp.shape(x) for g, x in zip(jax.tree.leaves(metric), jax.tree.leaves(position), strict=True)
+    )
+    return not alike and jnp.shape(metric) == (n, n)
+
+
+def differentiate(function, position: Tree) -> Tree:
+    """The gradient of a real-analytic function, also at the certificate's complex points."""
+    complex_point = any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(position))
+    return jax.grad(function, holomorphic=complex_point)(position)
+
+
+def geodesic(dynamics, state, sub: Substep):
+    """dθ = G⁻¹p dt, dp = ν dt by the generalised leapfrog: symmetric and symplectic, exact where G is constant."""
+    theta, p, half = state.position, state.momentum, sub.time / 2
+    middle = p
+    for _ in range(dynamics.iterations):
+        middle = axpy(half, dynamics.bend(theta, middle), p)
+    start = axpy(half, dynamics.velocity(theta, middle), theta)
+    end = axpy(half, dynamics.velocity(theta, middle), start)
+    for _ in range(dynamics.iterations):
+        end = axpy(half, dynamics.velocity(end, middle), start)
+    return SGHMCState(end, axpy(half, dynamics.bend(end, middle), middle))
+
+
+def geodesic_euler(dynamics, state, sub: Substep):
+    theta, p = state
+    return SGHMCState(axpy(sub.time, dynamics.velocity(theta, p), theta), axpy(sub.time, dynamics.bend(theta, p), p))
+
+
+def damp(dynamics, state, sub: Substep):
+    """dp = −D G⁻¹ p dt."""
+    metric, rate = dynamics.metric(state.position), dynamics.friction * sub.time
+    if not full(metric, state.position):
+        return state._replace(momentum=jax.tree.map(lambda g, p: jnp.exp(-rate / g) * p, metric, state.momentum))
+    flat, unravel = ravel_pytree(state.momentum)
+    return state._replace(momentum=unravel(jax.scipy.linalg.expm(-rate * jnp.linalg.inv(metric)) @ flat))
+
+
+def damp_euler(dynamics, state, sub: Substep):
+    drag = scale(-dynamics.friction * sub.time, dynamics.velocity(*state))
+    return state._replace(momentum=add(state.momentum, drag))
+
+
+def kick_and_noise(dynamics, state, sub: Substep):
+    """dp = −(∇Ũ + ½∇log det G) dt + √(2D) dW."""
+    kicked = axpy(-sub.time, dynamics.slope(state.position, sub.gradient), state.momentum)
+    return state._replace(momentum=axpy(jnp.sqrt(2 * dynamics.friction * sub.time), sub.noise[0], kicked))
+
+
+SGRHMC.alphabets = {
+    "chen": {
+        "A": Piece("drift along geodesics", geodesic, geodesic_euler, moves=True),
+        "B": Piece("friction", damp, damp_euler),
+        "O": Piece("kick+noise", kick_and_noise, noises=1, kicks=True),
+    },
+}

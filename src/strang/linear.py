@@ -1,0 +1,97 @@
+"""On a Gaussian target a step is a linear map, so its invariant measure and its stability are linear algebra.
+
+The target is U = K q²/2 in one coordinate, the minibatch gradient K q + δ with E δ = 0, Var δ = V. The maps are read
+off the shipped step function by differentiation: x' = A x + B δ + N ξ, where x are all numbers of the state and x[0]
+is the position. The step size may be complex. Everything is in double precision.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .errors import InputError
+
+
+class Linear(NamedTuple):
+    """x' = transition x + push δ + noise ξ."""
+
+    transition: np.ndarray
+    push: np.ndarray
+    noise: np.ndarray
+
+
+def linearise(step, dynamics, precision, h) -> Linear:
+    """The maps of one step on precision K, or of many along the leading axes of an array `h`."""
+    with jax.enable_x64(True):
+        h = jnp.asarray(h, complex if np.iscomplexobj(h) else float)
+        start = jax.eval_shape(dynamics.init, jax.ShapeDtypeStruct((), h.dtype), jax.ShapeDtypeStruct((), h.dtype))
+        if "thermostat" in type(start)._fields:
+            raise InputError("a thermostat's step is not linear, so there is no exact Gaussian law for SGNHT.")
+
+        def move(x, delta, normals, h):
+            state = type(start)(*x)
+            return jnp.stack(tuple(step(dynamics, state, h, lambda q: precision * q + delta, tuple(normals))))
+
+        def maps(h):
+            zero = (jnp.zeros(len(start), h.dtype), jnp.zeros((), h.dtype), jnp.zeros(step.noises, h.dtype))
+            holomorphic = jnp.iscomplexobj(h)
+            return jax.jacfwd(move, argnums=(0, 1, 2), holomorphic=holomorphic)(*zero, h)
+
+        for _ in range(h.ndim):
+            maps = jax.vmap(maps)
+        return Linear(*map(np.asarray, jax.jit(maps)(h)))
+
+
+def covariance(linear: Linear, gradient_noise=0.0) -> np.ndarray:
+    """Σ = A Σ Aᵀ + N Nᵀ + V B Bᵀ: the invariant covariance under independent minibatches. Transposes are not conjugated,
+    so that a complex step size gives the analytic continuation."""
+    transition, push, noise = linear
+    n = transition.shape[-1]
+    square = noise @ np.swapaxes(noise, -1, -2) + gradient_noise * push[..., :, None] * push[..., None, :]
+    pairs = np.einsum("...ij,...kl->...ikjl", transition, transition).reshape(*transition.shape[:-2], n * n, n * n)
+    flat = np.linalg.solve(np.eye(n * n) - pairs, square.reshape(*square.shape[:-2], n * n, 1))
+    return flat.reshape(square.shape)
+
+
+def variance_ratio(step, dynamics, precision, h, gradient_noise=0.0):
+    """Var_h(θ)/Var(θ): the invariant variance of the position over the true one.
+
+    >>> import strang
+    >>> float(variance_ratio(strang.spell(strang.SGLD, "euler"), strang.SGLD(), 1.0, 0.5))  # 1/(1 - hK/2)
+    1.3333333333333335
+    """
+    return precision * covariance(linearise(step, dynamics, precision, h), gradient_noise)[..., 0, 0]
+
+
+def spectral_radius(step, dynamics, precision, h):
+    """The growth factor of a step; at or above 1 it explodes."""
+    return np.abs(np.linalg.eigvals(linearise(step, dynamics, precision, h).transition)).max(-1)
+
+
+def stability_limit(step, dynamics, precision, largest: float | None = None) -> float:
+    """The first step size at which the step is no longer stable, or infinity if none is up to `largest`.
+
+    By default `largest` is 100/√K. The limit is found on a fine grid and then by bisection to 12 digits.
+
+    >>> import strang
+    >>> round(stability_limit(strang.spell(strang.SGLD, "euler"), strang.SGLD(), 4.0), 9)  # 2/K
+    0.5
+    """
+    largest = 100 / np.sqrt(precision) if largest is None else largest
+    grid = np.geomspace(largest * 1e-7, largest, 4001)
+    unstable = spectral_radius(step, dynamics, precision, grid) >= 1 - 1e-14
+    if not unstable.any():
+        return float("inf")
+    first = int(unstable.argmax())
+    low, high = (grid[first - 1] if first else 0.0), grid[first]
+    for _ in range(12):
+        inner = np.linspace(low, high, 18)[1:-1]
+        bad = spectral_radius(step, dynamics, precision, inner) >= 1 - 1e-14
+        edge = int(bad.argmax()) if bad.any() else len(inner)
+        ends = np.concatenate([[low], inner, [high]])
+        low, high = ends[edge], ends[edge + 1]
+        if high - low <= 1e-13 * high:
+            break
+    return float(high)

@@ -1,0 +1,69 @@
+"""Vector arithmetic on pytrees. Every operation keeps the dtype of the leaves it updates."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Tree = Any
+
+
+def cast(number, like):
+    """`number` in the dtype of `like`, so that a float64 step size does not promote a float32 position."""
+    return jnp.asarray(number).astype(like.dtype)
+
+
+def axpy(a, x: Tree, y: Tree) -> Tree:
+    """y + a x.
+
+    >>> float(axpy(2.0, jnp.float32(3), jnp.float32(1)))
+    7.0
+    """
+    return jax.tree.map(lambda x, y: y + cast(a, y) * x, x, y)
+
+
+def scale(a, x: Tree) -> Tree:
+    """a x."""
+    return jax.tree.map(lambda x: cast(a, x) * x, x)
+
+
+def add(x: Tree, y: Tree) -> Tree:
+    """x + y."""
+    return jax.tree.map(jnp.add, x, y)
+
+
+def subtract(x: Tree, y: Tree) -> Tree:
+    """x - y."""
+    return jax.tree.map(jnp.subtract, x, y)
+
+
+def multiply(x: Tree, y: Tree) -> Tree:
+    """x y, coordinate by coordinate."""
+    return jax.tree.map(jnp.multiply, x, y)
+
+
+def dot(x: Tree, y: Tree):
+    """Sum of products over all coordinates, never conjugated: the certificate evaluates it at complex points."""
+    return sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True))
+
+
+def size(x: Tree) -> int:
+    """Number of coordinates."""
+    return sum(leaf.size for leaf in jax.tree.leaves(x))
+
+
+def zeros(x: Tree) -> Tree:
+    """Zeros like x."""
+    return jax.tree.map(jnp.zeros_like, x)
+
+
+def where(condition, x: Tree, y: Tree) -> Tree:
+    """x where the scalar condition holds, else y."""
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), x, y)
+
+
+def spread(value, like: Tree) -> Tree:
+    """A tree shaped like `like`: `value` itself if it has that structure, else the one number `value` at every leaf."""
+    if jax.tree.structure(value) == jax.tree.structure(like):
+        return value
+    return jax.tree.map(lambda leaf: cast(value, leaf), like)
