@@ -5,6 +5,7 @@ off the shipped step function by differentiation: x' = A x + B δ + N ξ, where 
 is the position. The step size may be complex. Everything is in double precision.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -23,25 +24,28 @@ class Linear(NamedTuple):
 
 
 def linearise(step, dynamics, precision, h) -> Linear:
-    """The maps of one step on precision K, or of many along the leading axes of an array `h`."""
+    """The maps of one step on precision K, or of many along the axes of an array `h`."""
     with jax.enable_x64(True):
-        h = jnp.asarray(h, complex if np.iscomplexobj(h) else float)
-        start = jax.eval_shape(dynamics.init, jax.ShapeDtypeStruct((), h.dtype), jax.ShapeDtypeStruct((), h.dtype))
-        if "thermostat" in type(start)._fields:
-            raise InputError("a thermostat's step is not linear, so there is no exact Gaussian law for SGNHT.")
+        h = np.asarray(h, complex if np.iscomplexobj(h) else float)
+        maps = _maps(step, dynamics, jnp.asarray(precision, h.dtype), jnp.asarray(h.ravel()))
+        return Linear(*(np.asarray(m).reshape(h.shape + m.shape[1:]) for m in maps))
 
-        def move(x, delta, normals, h):
-            state = type(start)(*x)
-            return jnp.stack(tuple(step(dynamics, state, h, lambda q: precision * q + delta, tuple(normals))))
 
-        def maps(h):
-            zero = (jnp.zeros(len(start), h.dtype), jnp.zeros((), h.dtype), jnp.zeros(step.noises, h.dtype))
-            holomorphic = jnp.iscomplexobj(h)
-            return jax.jacfwd(move, argnums=(0, 1, 2), holomorphic=holomorphic)(*zero, h)
+@partial(jax.jit, static_argnums=0)
+def _maps(step, dynamics, precision, sizes):
+    start = dynamics.init(jnp.zeros((), sizes.dtype), jnp.zeros((), sizes.dtype))
+    if "thermostat" in start._fields:
+        raise InputError("a thermostat's step is not linear, so SGNHT has no exact law on a Gaussian.")
 
-        for _ in range(h.ndim):
-            maps = jax.vmap(maps)
-        return Linear(*map(np.asarray, jax.jit(maps)(h)))
+    def move(x, delta, normals, h):
+        state = type(start)(*x)
+        return jnp.stack(tuple(step(dynamics, state, h, lambda q: precision * q + delta, tuple(normals))))
+
+    def maps(h):
+        zero = (jnp.zeros(len(start), h.dtype), jnp.zeros((), h.dtype), jnp.zeros(step.noises, h.dtype))
+        return jax.jacfwd(move, argnums=(0, 1, 2), holomorphic=jnp.iscomplexobj(h))(*zero, h)
+
+    return jax.vmap(maps)(sizes)
 
 
 def covariance(linear: Linear, gradient_noise=0.0) -> np.ndarray:
