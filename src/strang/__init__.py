@@ -9,3 +9,12 @@ from .dynamics import SGRHMC as SGRHMC
 from .errors import InputError as InputError
 from .integrator import Step as Step
 from .integrator import spell as spell
+from . import data as data
+from . import gradient as gradient
+from . import models as models
+from . import schedule as schedule
+from .models import Model as Model
+from .run import DivergenceWarning as DivergenceWarning
+from .run import Run as Run
+from .run import blocks as blocks
+from .run import sample as sample

@@ -1,0 +1,246 @@
+"""The Chain record, and `advance`: any number of steps of all chains in one compiled call.
+
+Everything random at step l is a function of (chain key, l), and every sum is booked at multiples of a fixed granule of
+steps; so 1000 steps are 311 + 689 steps bit for bit. Within a granule, all normals and batches of its steps are drawn
+together as plain array code, which is what makes small models fast: the loop over steps then only computes.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from . import average as averages
+from . import random
+from .average import Average
+from .data import Batch, Data
+from .gradient import noise_variance
+from .integrator import Step
+from .tree import Tree, where
+
+GRANULE_BYTES = 1 << 22  # what the draws of one granule may take
+LONGEST_GRANULE = 256
+NOISE_EVERY = 64  # steps between two measurements of the gradient's noise
+
+
+class Chain(NamedTuple):
+    """The complete resumable record of all chains; `step` counts the steps done, the other leaves lead with chains."""
+
+    step: jax.Array
+    keys: jax.Array
+    state: Any
+    carried: Any  # what the gradient estimator carries along
+    average: Average
+    noise: Tree  # sums of gradient-noise measurements, and their number
+    measured: jax.Array
+    alive: jax.Array
+    diverged_at: jax.Array  # the step at which a chain left the finite numbers; 0: never
+
+
+class Inputs(NamedTuple):
+    """The numbers of a run: data, dynamics, step sizes and what its chains share. Changing them recompiles nothing."""
+
+    data: Data
+    dynamics: Any
+    schedule: Any
+    shared: Any
+    burn_in: jax.Array
+
+
+@dataclass(frozen=True)
+class Program:
+    """The code of a run: what is compiled. Equal programs share one compilation."""
+
+    model: Any
+    step: Step
+    estimator: Any
+    average: Any
+    chains: int
+    granule: int
+    grid: bool  # whether the dynamics' numbers differ between chains
+
+
+def granule_length(step: Step, data: Data, position: Tree, chains: int) -> int:
+    """The longest power of two of steps whose draws fit the budget."""
+    normals = step.noises * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(position))
+    rows = sum(x.nbytes // data.size for x in jax.tree.leaves(data.rows)) + 4
+    one = chains * (normals + (0 if data.order == "full" else data.batch * rows))
+    length = 1
+    while 2 * length <= LONGEST_GRANULE and 2 * length * one <= GRANULE_BYTES:
+        length *= 2
+    return length
+
+
+def observe(program: Program, dynamics, state) -> Tree:
+    """The values that are averaged, of one chain."""
+    values = {"weight": jnp.float32(1)}
+    if program.average is not None:
+        values["average"] = jax.tree.map(jnp.asarray, program.average(state.position))
+    if hasattr(dynamics, "temperature"):
+        values["temperature"] = dynamics.temperature(state)
+    return values
+
+
+def begin(program: Program, inputs: Inputs, keys, positions: Tree) -> Chain:
+    """Chains at step 0, their positions along the leading axis."""
+    axis = 0 if program.grid else None
+
+    def one(dynamics, key, position):
+        noise = random.normals(random.fold(key, random.START), jnp.uint32(0), position, 1)[0]
+        state = dynamics.init(position, noise)
+        return state, program.estimator.start(position), averages.start(observe(program, dynamics, state))
+
+    state, carried, average = jax.vmap(one, (axis, 0, 0), (0, 0, Average(0, 0, 0, 0, None, None)))(
+        inputs.dynamics, keys, positions
+    )
+    none = jnp.zeros(program.chains, jnp.uint32)
+    noise = jax.tree.map(jnp.zeros_like, positions)
+    return Chain(jnp.uint32(0), keys, state, carried, average, noise, none, none == 0, none)
+
+
+@partial(jax.jit, static_argnums=0)
+def advance(program: Program, inputs: Inputs, chain: Chain, stop, trace: Tree = None, thin=1):
+    """The chains after step `stop`, and in `trace` (if given) the positions after every `thin` steps of this call."""
+    begin = chain.step
+
+    def more(carry):
+        return carry[0].step < stop
+
+    def granule(carry):
+        chain, trace = carry
+        chain = measure_noise(program, inputs, chain)
+        count = jnp.minimum(stop - chain.step, program.granule - chain.step % program.granule)
+        chain, trace = run_steps(program, inputs, chain, count, trace, (begin, jnp.uint32(thin)))
+        full = (chain.step % program.granule == 0) & (chain.step > inputs.burn_in)
+        average = lax.cond(
+            full, jax.vmap(averages.close_granule, (AVERAGE_AXES,), AVERAGE_AXES), lambda x: x, chain.average
+        )
+        return chain._replace(average=average), trace
+
+    return lax.while_loop(more, granule, (chain, trace))
+
+
+AVERAGE_AXES = Average(0, 0, 0, 0, None, None)
+
+
+def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thinning):
+    """`count` steps within one granule."""
+    first, axis = chain.step, 0 if program.grid else None
+    draws = draw(program, inputs.data, chain, count)
+    begin, thin = thinning
+
+    def body(i, carry):
+        state, carried, alive, diverged_at, partial_sums, trace = carry
+        l = first + i.astype(jnp.uint32) + 1
+        h = inputs.schedule(l.astype(float))
+        sizes = 0 if h.ndim else None
+        normals, rows, weights, keys = jax.tree.map(lambda x: x[i], draws)
+
+        def one(dynamics, state, carried, h, normals, rows, weights, key):
+            carried = program.estimator.refresh(program.model, inputs.data, carried, state.position, l)
+            batch = Batch(rows, weights, inputs.data.scale)
+
+            def gradient(position):
+                return program.estimator(
+                    program.model, inputs.data, inputs.shared, carried, position, batch, key
+                )
+
+            moved = program.step(dynamics, state, h, gradient, normals)
+            return moved, carried, is_finite(moved)
+
+        axes = (axis, 0, 0, sizes, 0, row_axes(inputs.data), 1, 0)
+        moved, carried, finite = jax.vmap(one, axes)(
+            inputs.dynamics, state, carried, h, normals, rows, weights, keys
+        )
+        alive, died = alive & finite, alive & ~finite
+        state = jax.vmap(where)(alive, moved, state)
+        values = jax.vmap(lambda dynamics, state: observe(program, dynamics, state), (axis, 0))(inputs.dynamics, state)
+        weight = jnp.where(alive & (l > inputs.burn_in), h, 0.0)
+        partial_sums = jax.vmap(averages.accumulate)(partial_sums, weight, values)
+        if trace is not None:
+            slot = (l - begin - 1) // thin
+            trace = jax.tree.map(lambda kept, x: kept.at[slot].set(x), trace, state.position)
+        return state, carried, alive, jnp.where(died, l, diverged_at), partial_sums, trace
+
+    carry = (chain.state, chain.carried, chain.alive, chain.diverged_at, chain.average.partial, trace)
+    state, carried, alive, diverged_at, sums, trace = lax.fori_loop(0, count.astype(jnp.int32), body, carry)
+    average = chain.average._replace(partial=sums)
+    chain = chain._replace(
+        step=first + count, state=state, carried=carried, alive=alive, diverged_at=diverged_at, average=average
+    )
+    return chain, trace
+
+
+def is_finite(state) -> jax.Array:
+    """Whether all numbers of one chain are finite, and small enough to be squared in single precision."""
+    squares = (jnp.square(x.astype(jnp.promote_types(x.dtype, jnp.float32))) for x in jax.tree.leaves(state))
+    return jnp.isfinite(sum(jnp.sum(x) for x in squares))
+
+
+def draw(program: Program, data: Data, chain: Chain, count):
+    """Normals, rows, weights and model keys of a granule's steps: step first, then chain."""
+    numbers = chain.step + jnp.arange(program.granule, dtype=jnp.uint32)
+
+    def many(function, purpose, out_axes=0):
+        keys = random.fold(chain.keys, purpose)
+        return jax.vmap(jax.vmap(function, (0, None), out_axes), (None, 0))(keys, numbers)
+
+    position = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), chain.state.position)
+    normals = alone(
+        lambda: many(lambda key, l: random.normals(key, l, position, program.step.noises), random.NOISE), count
+    )
+    keys = many(random.fold, random.MODEL) if hasattr(program.model, "likelihood_gradient") else chain.keys[None]
+    keys = jnp.broadcast_to(keys, (program.granule, *chain.keys.shape))
+    if data.order == "full":
+        return normals, None, None, keys
+    # Row numbers lead with the batch, chains last: rows that are single numbers then add up over contiguous chains.
+    indices = alone(lambda: many(data.indices, random.BATCH, 1), count)
+
+    def take(rows):
+        one = Data(rows, data.size, data.batch, data.order, data.replacement)
+        return one.take(indices if rows.ndim == 1 else jnp.swapaxes(indices, 1, 2))
+
+    return normals, alone(lambda: jax.tree.map(take, data.rows), count), data.weights(indices), keys
+
+
+def row_axes(data: Data) -> Tree:
+    """Where `draw` put the chains in each array of rows."""
+    if data.order == "full":
+        return None
+    return jax.tree.map(lambda rows: 1 if rows.ndim == 1 else 0, data.rows)
+
+
+def alone(function, count):
+    """function(), kept in memory: a branch that is always taken but that XLA must not look through, since it would
+    otherwise compute every random word anew, one at a time, inside the gathering loop that uses it."""
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function))
+    return lax.cond(count > 0, function, lambda: empty)
+
+
+def measure_noise(program: Program, inputs: Inputs, chain: Chain) -> Chain:
+    """Every so many steps, add a measurement of the gradient's variance."""
+    if inputs.data.order == "full":
+        return chain
+
+    def measured():
+        def one(key, carried, position):
+            key = random.fold(random.fold(key, random.PROBE), chain.step)
+            return noise_variance(
+                program.estimator, program.model, inputs.data, inputs.shared, carried, position, key
+            )
+
+        carried = jax.vmap(
+            lambda carried, position: program.estimator.refresh(
+                program.model, inputs.data, carried, position, chain.step + 1
+            )
+        )(chain.carried, chain.state.position)
+        values = jax.vmap(one)(chain.keys, carried, chain.state.position)
+        kept = jax.tree.map(lambda total, x: total + jax.vmap(jnp.multiply)(x, chain.alive.astype(x.dtype)), chain.noise, values)
+        return kept, chain.measured + chain.alive.astype(jnp.uint32)
+
+    period = max(program.granule, NOISE_EVERY)
+    noise, count = lax.cond(chain.step % period == 0, measured, lambda: (chain.noise, chain.measured))
+    return chain._replace(noise=noise, measured=count)

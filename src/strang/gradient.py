@@ -1,0 +1,219 @@
+"""Estimates of ∇U from one batch. U = −log prior − Σ_i log likelihood_i, and a batch's sum is scaled by `batch.scale`.
+
+An estimator has `prepare` (once a run: what all chains share), `start` and `refresh` (what a chain carries along) and
+`__call__` (the estimate at a position).
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from . import random
+from .data import Batch, Data
+from .errors import InputError
+from .progress import track
+from .tree import Tree, add, axpy, subtract, zeros
+
+CHUNK_NUMBERS = 1 << 22  # numbers of data that a full gradient looks at together
+
+
+class Anchor(NamedTuple):
+    """A position and the full gradient there."""
+
+    position: Tree
+    gradient: Tree
+
+
+def potential(model, position: Tree, batch: Batch):
+    """−log prior − scale Σ_i w_i log likelihood_i."""
+    terms = jax.vmap(lambda datum: model.log_likelihood(position, datum))(batch.rows)
+    total = jnp.sum(terms if batch.weights is None else jnp.where(batch.weights > 0, terms * batch.weights, 0))
+    return -(model.log_prior(position) + batch.scale * total)
+
+
+def batch_gradient(model, position: Tree, batch: Batch, key) -> Tree:
+    """The gradient of `potential`, by the model's own likelihood gradient where it has one."""
+    if not hasattr(model, "likelihood_gradient"):
+        return jax.grad(lambda theta: potential(model, theta, batch))(position)
+    rows = jax.tree.leaves(batch.rows)[0].shape[0]
+    weights = jnp.ones(rows) if batch.weights is None else batch.weights
+    likelihood = model.likelihood_gradient(position, batch.rows, weights, random.jax_key(key))
+    return axpy(-batch.scale, likelihood, jax.grad(lambda theta: -model.log_prior(theta))(position))
+
+
+def full_gradient(model, data: Data, position: Tree, key) -> Tree:
+    """∇U over all data, accumulated in chunks so that only one chunk's intermediate results exist at a time."""
+    return _sweep(
+        data,
+        lambda rows, weights, k: batch_gradient(model, position, Batch(rows, weights, 1.0), random.fold(key, k)),
+        jax.grad(lambda theta: -model.log_prior(theta))(position),
+    )
+
+
+def full_potential(model, data: Data, position: Tree):
+    """U over all data, in chunks."""
+    return _sweep(
+        data,
+        lambda rows, weights, k: potential(model, position, Batch(rows, weights, 1.0)),
+        -model.log_prior(position),
+    )
+
+
+def _sweep(data: Data, term, prior):
+    """Σ over chunks of term(rows, weights, number), each of which counts the prior once, and one prior in all."""
+    row = sum(leaf.size // data.size for leaf in jax.tree.leaves(data.rows))
+    chunk = min(data.size, max(1, CHUNK_NUMBERS // max(row, 1)))
+    count = -(-data.size // chunk)
+    if count == 1:
+        return term(data.rows, None, jnp.uint32(0))
+
+    def body(total, k):
+        place = k * jnp.uint32(chunk) + jnp.arange(chunk, dtype=jnp.uint32)
+        rows = jax.tree.map(lambda rows: rows[jnp.minimum(place, data.size - 1)], data.rows)
+        part = term(rows, (place < data.size).astype(jnp.float32), k)
+        return add(total, subtract(part, prior)), None
+
+    return jax.lax.scan(body, prior, jnp.arange(count, dtype=jnp.uint32))[0]
+
+
+@dataclass(frozen=True)
+class Minibatch:
+    """The plain estimate from one batch; all data at once (in chunks) under the order `full`."""
+
+    def prepare(self, model, data: Data, position: Tree, progress: bool):
+        return ()
+
+    def start(self, position: Tree):
+        return ()
+
+    def refresh(self, model, data: Data, carried, position: Tree, l):
+        return carried
+
+    def __call__(self, model, data: Data, shared, carried, position: Tree, batch: Batch, key) -> Tree:
+        if data.order == "full":
+            return full_gradient(model, data, position, key)
+        return batch_gradient(model, position, batch, key)
+
+
+def corrected(model, anchor: Anchor, position: Tree, batch: Batch, key) -> Tree:
+    """∇U(a) + ∇Ũ(θ) − ∇Ũ(a) on one batch: unbiased, and without noise at the anchor a."""
+    change = subtract(batch_gradient(model, position, batch, key), batch_gradient(model, anchor.position, batch, key))
+    return add(anchor.gradient, change)
+
+
+@dataclass(frozen=True)
+class ControlVariate(Minibatch):
+    """Minibatch noise measured against a fixed anchor near the mode, found by L-BFGS where none is given."""
+
+    anchor: Any = None
+    iterations: int = 200
+    tolerance: float = 1e-4
+
+    def __hash__(self):
+        return hash((id(self.anchor), self.iterations, self.tolerance))
+
+    def prepare(self, model, data: Data, position: Tree, progress: bool) -> Anchor:
+        point = find_mode(model, data, position, self, progress) if self.anchor is None else self.anchor
+        point = jax.tree.map(lambda value, like: jnp.asarray(value, like.dtype), point, position)
+        return Anchor(point, jax.jit(full_gradient, static_argnums=0)(model, data, point, jnp.zeros(2, jnp.uint32)))
+
+    def __call__(self, model, data: Data, shared: Anchor, carried, position: Tree, batch: Batch, key) -> Tree:
+        return corrected(model, shared, position, batch, key)
+
+
+@dataclass(frozen=True)
+class SVRG(Minibatch):
+    """Minibatch noise measured against the chain's own position of up to `every` steps ago."""
+
+    every: int = 100
+
+    def start(self, position: Tree) -> Anchor:
+        return Anchor(position, zeros(position))
+
+    def refresh(self, model, data: Data, carried: Anchor, position: Tree, l) -> Anchor:
+        """A new anchor before steps 1, 1 + every, 1 + 2 every, ..."""
+        key = jnp.zeros(2, jnp.uint32)
+        return jax.lax.cond(
+            l % jnp.uint32(self.every) == 1 % self.every,
+            lambda: Anchor(position, full_gradient(model, data, position, key)),
+            lambda: carried,
+        )
+
+    def __call__(self, model, data: Data, shared, carried: Anchor, position: Tree, batch: Batch, key) -> Tree:
+        return corrected(model, carried, position, batch, key)
+
+
+def minibatch() -> Minibatch:
+    """The plain minibatch gradient."""
+    return Minibatch()
+
+
+def control_variate(anchor: Tree = None, *, iterations: int = 200, tolerance: float = 1e-4) -> ControlVariate:
+    """Control variates around `anchor`, by default the mode, sought by L-BFGS over all data."""
+    return ControlVariate(anchor, iterations, tolerance)
+
+
+def svrg(every: int = 100) -> SVRG:
+    """Variance reduction against a full gradient renewed every so many steps."""
+    if every < 1:
+        raise InputError(f"svrg(every={every}) never renews its anchor; write a positive number of steps.")
+    return SVRG(every)
+
+
+def find_mode(model, data: Data, start: Tree, settings: ControlVariate, progress: bool) -> Tree:
+    """A position where the full gradient is `tolerance` of what it was, or after `iterations` of L-BFGS."""
+    if hasattr(model, "likelihood_gradient"):
+        raise InputError(
+            f"{type(model).__name__} has a random gradient of its own, so its mode cannot be sought; "
+            "write control_variate(anchor=...) with a position of your own."
+        )
+    solver = optax.lbfgs()
+
+    @jax.jit
+    def iterate(point, state, data):
+        value, slope = jax.value_and_grad(lambda theta: full_potential(model, data, theta))(point)
+        updates, state = solver.update(
+            slope, state, point, value=value, grad=slope, value_fn=lambda theta: full_potential(model, data, theta)
+        )
+        return optax.apply_updates(point, updates), state, optax.tree.norm(slope)
+
+    point, state, first = start, solver.init(start), None
+    for _ in track(range(settings.iterations), "seeking the control variates' anchor", progress):
+        moved, state, norm = iterate(point, state, data)
+        first = norm if first is None else first
+        if not np.isfinite(norm):
+            raise InputError("the search for an anchor left the finite numbers; write control_variate(anchor=...).")
+        if norm <= settings.tolerance * first or norm == 0:
+            break
+        point = moved
+    return point
+
+
+def noise_variance(estimator, model, data: Data, shared, carried, position: Tree, key) -> Tree:
+    """An unbiased estimate of the variance V of the gradient, coordinate by coordinate, from rows drawn for it alone.
+
+    Two independent estimates g1, g2 from m rows each, drawn with replacement, have E (g1 − g2)² / 2 = V n / m; without
+    replacement a batch varies less, by the finite-population factor (N − n)/(N − 1).
+    """
+    half, n, size = max(1, data.batch // 2), data.batch, data.size
+    rows = data.take(random.indices(key, jnp.uint32(0), 2 * half, size))
+    first, second = (
+        estimator(
+            model,
+            data,
+            shared,
+            carried,
+            position,
+            Batch(jax.tree.map(lambda rows: rows[part], rows), None, size / half),  # noqa: B023
+            random.fold(key, number),
+        )
+        for number, part in enumerate((slice(0, half), slice(half, 2 * half)), start=1)
+    )
+    factor = half / (2 * n)
+    if data.order != "iid" or not data.replacement:
+        factor *= (size - n) / max(size - 1, 1)
+    return jax.tree.map(lambda a, b: factor * (a - b) ** 2, first, second)

@@ -1,0 +1,156 @@
+"""Counter-based random numbers: every draw is a pure function of (key, counter), whatever was drawn before.
+
+A key is two uint32 words along the last axis. The generator is Threefry-2x32 with 20 rounds (Salmon et al. 2011), the
+one behind `jax.random`, written as straight-line array code: XLA on CPU runs JAX's own as a loop of tiny kernels, which
+would make random numbers cost twenty times the rest of a small step.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .tree import Tree
+
+NOISE, BATCH, START, MODEL, PROBE = range(5)  # what a key is for; each purpose has its own stream
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+
+
+def threefry(key, a, b):
+    """Two uniform words from a key and a two-word counter."""
+    first, second = key[..., 0], key[..., 1]
+    keys = (first, second, first ^ second ^ jnp.uint32(0x1BD11BDA))
+    a, b = a + keys[0], b + keys[1]
+    for block in range(5):
+        for rotation in ROTATIONS[block % 2]:
+            a = a + b
+            b = a ^ ((b << jnp.uint32(rotation)) | (b >> jnp.uint32(32 - rotation)))
+        a, b = a + keys[(block + 1) % 3], b + keys[(block + 2) % 3] + jnp.uint32(block + 1)
+    return a, b
+
+
+def fold(key, a, b=0):
+    """A new key from a key and one or two numbers."""
+    a, b = jnp.broadcast_arrays(jnp.asarray(a, jnp.uint32), jnp.asarray(b, jnp.uint32))
+    return jnp.stack(threefry(key, a, b), axis=-1)
+
+
+def chain_keys(seed: int, chains: int):
+    """One key a chain. Chain number k has the same key however many chains there are.
+
+    >>> bool((chain_keys(7, 2) == chain_keys(7, 5)[:2]).all())
+    True
+    """
+    root = jnp.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], jnp.uint32)
+    return fold(root, jnp.arange(chains, dtype=jnp.uint32))
+
+
+def jax_key(key):
+    """The same two words as a key for `jax.random`."""
+    return jax.random.wrap_key_data(key, impl="threefry2x32")
+
+
+def normals(key, l, like: Tree, copies: int) -> tuple[Tree, ...]:
+    """`copies` trees of standard normals shaped like `like`, as a function of (key, l)."""
+    leaves, structure = jax.tree.flatten(like)
+    drawn, used = [], 0
+    for _ in range(copies):
+        row = []
+        for leaf in leaves:
+            calls = leaf.size if leaf.dtype == jnp.float64 else -(-leaf.size // 2)
+            counter = jnp.arange(calls, dtype=jnp.uint32) + jnp.uint32(used)
+            row.append(_normal(*threefry(key, l, counter), leaf))
+            used += calls
+        drawn.append(jax.tree.unflatten(structure, row))
+    return tuple(drawn)
+
+
+def _normal(a, b, leaf):
+    """Normals by inverting the distribution function at the midpoints of a symmetric lattice of 2^24 (2^53) cells."""
+    if leaf.dtype == jnp.float64:
+        cell = lax.bitcast_convert_type(a, jnp.int32) * 2.0**21 + (b >> jnp.uint32(11)).astype(jnp.float64)
+        uniform = (cell + 0.5) * 2.0**-52
+    else:
+        word = a if leaf.size == 1 else jnp.concatenate([a, b])[: leaf.size]
+        cell = lax.bitcast_convert_type(word, jnp.int32) >> 8
+        uniform = (cell.astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)
+    return (math.sqrt(2) * lax.erf_inv(uniform)).astype(leaf.dtype).reshape(leaf.shape)
+
+
+def high_product(a, n):
+    """The upper word of a * n, by halves, since 64-bit integers are off by default."""
+    low, high = jnp.uint32(n & 0xFFFF), jnp.uint32(n >> 16)
+    a_low, a_high = a & jnp.uint32(0xFFFF), a >> jnp.uint32(16)
+    carry = a_high * low + ((a_low * low) >> jnp.uint32(16))
+    middle = a_low * high + (carry & jnp.uint32(0xFFFF))
+    return a_high * high + (carry >> jnp.uint32(16)) + (middle >> jnp.uint32(16))
+
+
+def below(a, b, n: int):
+    """Uniform numbers below n <= 2^31 from two words each, as the upper part of a 64-bit product: bias under 2^-33."""
+    upper = high_product(b, n)
+    lower = a * jnp.uint32(n) + upper
+    return high_product(a, n) + (lower < upper).astype(jnp.uint32)
+
+
+def indices(key, l, count: int, n: int):
+    """`count` independent uniform numbers below n, as a function of (key, l)."""
+    if n <= 1 << 16:  # one word each: no probability is off by more than 2^-16 of itself
+        a, b = threefry(key, l, jnp.arange(-(-count // 2), dtype=jnp.uint32))
+        word = jnp.concatenate([a, b])[:count]
+        n_ = jnp.uint32(n)
+        return ((word >> jnp.uint32(16)) * n_ + (((word & jnp.uint32(0xFFFF)) * n_) >> jnp.uint32(16))) >> jnp.uint32(16)
+    return below(*threefry(key, l, jnp.arange(count, dtype=jnp.uint32)), n)
+
+
+def permute(key, index, n: int):
+    """Where a random permutation of 0..n-1, chosen by the key, sends each index; no permutation is ever stored.
+
+    A Feistel network on index = left + columns * right: each half round adds a hash of one half to the other, modulo
+    that half's range, which is a bijection. Where columns * rows exceeds n, the walk goes on until it is back inside.
+    """
+    columns, rows = grid(n)
+    half_rounds = 12 if n >= 64 else 32  # pairs of places are uniform to 1e-3 from 8 on; small ranges mix more slowly
+    counters = jnp.arange(half_rounds // 2, dtype=jnp.uint32)
+    salts = jnp.stack(threefry(key, counters, jnp.full_like(counters, n))).reshape(half_rounds)
+
+    def network(index):
+        left, right = index % jnp.uint32(columns), index // jnp.uint32(columns)
+        for k in range(0, half_rounds, 2):
+            left = wrap(left + high_product(mix(right ^ salts[k]), columns), columns)
+            right = wrap(right + high_product(mix(left ^ salts[k + 1]), rows), rows)
+        return left + jnp.uint32(columns) * right
+
+    place = network(index)
+    if columns * rows == n:
+        return place
+    return lax.while_loop(
+        lambda place: jnp.any(place >= jnp.uint32(n)),
+        lambda place: jnp.where(place >= jnp.uint32(n), network(place), place),
+        place,
+    )
+
+
+def grid(n: int) -> tuple[int, int]:
+    """Even columns and rows whose product is n or little more; an even number of columns reaches odd permutations.
+
+    >>> grid(1000)
+    (40, 25)
+    """
+    root = math.isqrt(n - 1) + 1 if n > 1 else 1
+    evens = range(max(2, root + root % 2), root + root // 2 + 4, 2)
+    columns = min(evens, key=lambda columns: columns * -(-n // columns))
+    return columns, max(2, -(-n // columns))
+
+
+def wrap(x, n: int):
+    """x modulo n for x < 2n."""
+    return jnp.where(x >= jnp.uint32(n), x - jnp.uint32(n), x)
+
+
+def mix(x):
+    """A 32-bit finaliser: every output bit depends on every input bit."""
+    x = (x ^ (x >> jnp.uint32(16))) * jnp.uint32(0x21F0AAAD)
+    x = (x ^ (x >> jnp.uint32(15))) * jnp.uint32(0xD35A2D97)
+    return x ^ (x >> jnp.uint32(15))

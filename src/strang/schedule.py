@@ -1,0 +1,95 @@
+"""Step sizes as functions of the step number l = 1, 2, ...
+
+A schedule is a number, a number a chain, or a callable: one of the two below, any Optax schedule, any function of l.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .errors import InputError
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Fixed:
+    """h_l = size."""
+
+    size: Any
+
+    def __call__(self, l):
+        return self.size
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Decreasing:
+    """h_l = scale l^-alpha."""
+
+    scale: Any
+    alpha: Any
+
+    def __call__(self, l):
+        return self.scale * l ** (-self.alpha)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Function:
+    """h_l = function(l)."""
+
+    function: Callable = field(metadata={"static": True})
+
+    def __call__(self, l):
+        return self.function(l)
+
+
+def fixed(scale, alpha=0.0, steps: int | None = None) -> Fixed:
+    """h = C L^-alpha for a run of L steps.
+
+    Paper: h ~ L^alpha with alpha = -1/3 in the appendix, L^-alpha in the text. We: the text (erratum A22).
+
+    >>> round(float(fixed(0.033, alpha=1 / 3, steps=1000).size), 12)
+    0.0033
+    """
+    if steps is None:
+        if np.any(np.asarray(alpha) != 0):
+            raise InputError("fixed(C, alpha) needs the number of steps L, since h = C L^-alpha; write steps=...")
+        steps = 1
+    return Fixed(np.asarray(scale) * float(steps) ** -np.asarray(alpha))
+
+
+def decreasing(scale, alpha) -> Decreasing:
+    """h_l = C l^-alpha; averages over such a run are weighted by h_l.
+
+    >>> round(float(decreasing(0.045, alpha=1 / 3)(8.0)), 12)
+    0.0225
+    """
+    return Decreasing(scale, alpha)
+
+
+def as_schedule(step_size, steps: int, chains: int):
+    """The schedule that the caller meant, checked over the whole run: positive, finite, one size or one a chain."""
+    schedule = step_size
+    if not isinstance(step_size, Fixed | Decreasing | Function):
+        schedule = Function(step_size) if callable(step_size) else Fixed(step_size)
+    if not all(np.asarray(leaf).dtype.kind in "fiu" for leaf in jax.tree.leaves(schedule)):
+        raise InputError(f"step_size is {step_size!r}; write a number, a number a chain, or a function of the step.")
+    schedule = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), schedule)
+    for l in np.unique(np.geomspace(1, steps, 33).astype(int)):
+        size = np.asarray(schedule(jnp.asarray(l, float)))
+        if size.shape not in ((), (chains,)):
+            raise InputError(f"step_size has shape {size.shape}; it must be one number or one for each of {chains} chains.")
+        if not (np.isfinite(size) & (size > 0)).all():
+            raise InputError(f"step_size is {size.min()} at step {l}; it must be a positive number throughout.")
+    return schedule
+
+
+def largest(schedule, steps: int) -> float:
+    """The largest step size of a run."""
+    numbers = jnp.asarray(np.unique(np.geomspace(1, steps, 1025).astype(int)), float)
+    return float(max(np.max(np.asarray(schedule(l))) for l in numbers[:: max(1, len(numbers) // 64)]))
