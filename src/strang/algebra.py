@@ -14,6 +14,9 @@ from .errors import InputError, choose
 
 Monomial = tuple[str, ...]
 Element = dict[Monomial, Fraction]
+Time = Fraction | int | float | str
+Word = str | Iterable[tuple[str, Time]]
+Shares = tuple[tuple[str, Fraction], ...]
 
 # The minibatches a, b of the steps of one period, one string for each outcome of the policy; m is their mean.
 PERIODS = {
@@ -27,7 +30,9 @@ DEVIATION = "Δ"  # the kick on batch a is K + Δ, on batch b K − Δ
 SIGN = {"m": 0, "a": 1, "b": -1}
 
 
-def word_order(word, batches: str = "full", *, kick: str = "", commuting: Iterable[str] = (), highest: int = 4) -> int:
+def word_order(
+    word: Word, batches: str = "full", *, kick: str = "", commuting: Iterable[str] = (), highest: int = 4
+) -> int:
     """The weak order of a word over exactly solved pieces, up to `highest`.
 
     `word` is a string, whose letters share the time of a step equally, or pairs (letter, share). Under a minibatch
@@ -40,7 +45,8 @@ def word_order(word, batches: str = "full", *, kick: str = "", commuting: Iterab
     >>> word_order("ABOBA", "iid", kick="O"), word_order("ABOBA", "reshuffled", kick="O")
     (1, 2)
     """
-    if has_euler(shares_of(word)):
+    word = shares_of(word)
+    if has_euler(word):
         highest = 1
     for degree in range(1, highest + 1):
         if defect(word, batches, kick=kick, commuting=commuting, highest=degree):
@@ -48,7 +54,9 @@ def word_order(word, batches: str = "full", *, kick: str = "", commuting: Iterab
     return highest
 
 
-def defect(word, batches: str = "full", *, kick: str = "", commuting: Iterable[str] = (), highest: int = 4) -> Element:
+def defect(
+    word: Word, batches: str = "full", *, kick: str = "", commuting: Iterable[str] = (), highest: int = 4
+) -> Element:
     """The product of exponentials of a period less the exponential of the sum, up to degree `highest`.
 
     >>> {"".join(m): str(c) for m, c in defect("AB", highest=2).items()}  # e^A e^B = e^{A+B} + [A, B]/2 + ...
@@ -58,10 +66,12 @@ def defect(word, batches: str = "full", *, kick: str = "", commuting: Iterable[s
         raise choose("minibatch order", batches, PERIODS)
     shares = shares_of(word)
     if highest > 1 and has_euler(shares):
-        raise InputError(f"{word!r} has an Euler step (small letter), whose operator is known to degree 1 only.")
+        raise InputError("an Euler step (small letter) is an operator known to degree 1 only; write highest=1.")
     letters = {letter.upper() for letter, _ in shares}
     if batches != "full" and kick not in letters:
-        raise InputError(f"kick={kick!r} is no letter of {word!r}; name the letter that uses the gradient.")
+        raise InputError(
+            f"kick={kick!r} is none of {', '.join(sorted(letters))}; name the letter that uses the gradient."
+        )
     step = {batch: one_step(shares, kick, SIGN[batch], highest) for batch in set("".join(PERIODS[batches]))}
     total: Element = {}
     for period in PERIODS[batches]:
@@ -74,12 +84,12 @@ def defect(word, batches: str = "full", *, kick: str = "", commuting: Iterable[s
     return reduced(total, {frozenset(pair) for pair in commuting})
 
 
-def has_euler(shares) -> bool:
+def has_euler(shares: Shares) -> bool:
     """Whether any letter is small."""
     return any(letter.islower() for letter, _ in shares)
 
 
-def shares_of(word) -> tuple[tuple[str, Fraction], ...]:
+def shares_of(word: Word) -> Shares:
     """(letter, share of the time) pairs of a string or of pairs."""
     if isinstance(word, str):
         counts = {letter: word.upper().count(letter.upper()) for letter in word}
@@ -87,7 +97,7 @@ def shares_of(word) -> tuple[tuple[str, Fraction], ...]:
     return tuple((letter, rational(share)) for letter, share in word)
 
 
-def rational(share) -> Fraction:
+def rational(share: Time) -> Fraction:
     """`share` as a fraction; a float must be one with a small denominator, to rounding."""
     exact = Fraction(share)
     simple = exact.limit_denominator(1000) if isinstance(share, float) else exact
@@ -96,7 +106,7 @@ def rational(share) -> Fraction:
     return simple
 
 
-def one_step(shares, kick: str, sign: int, highest: int) -> Element:
+def one_step(shares: Shares, kick: str, sign: int, highest: int) -> Element:
     """The product of a word's exponentials with the kick on one batch."""
     result: Element = {(): Fraction(1)}
     for letter, share in shares:

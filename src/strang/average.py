@@ -88,7 +88,9 @@ def summarise(average: Average) -> Summary:
         centre = mean(total)[:, None]
         residual = rows - _fit(shares, rows) * centre  # of each batch's weighted sum
         scatter = (residual**2).sum(1) * _fit(used / np.maximum(used - 1, 0.5), total)
-        return np.where(_fit(used, total) > 1, np.sqrt(scatter) / _fit(np.where(weight > 0, weight, np.nan), total), np.nan)
+        return np.where(
+            _fit(used, total) > 1, np.sqrt(scatter) / _fit(np.where(weight > 0, weight, np.nan), total), np.nan
+        )
 
     return Summary(jax.tree.map(mean, sums), jax.tree.map(error, sums, batches))
 
@@ -96,4 +98,3 @@ def summarise(average: Average) -> Summary:
 def _fit(x, like):
     """x with trailing axes added so that it multiplies `like` along their common leading axes."""
     return x.reshape(x.shape + (1,) * (like.ndim - x.ndim))
-

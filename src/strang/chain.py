@@ -23,14 +23,15 @@ from .tree import Tree, where
 
 GRANULE_BYTES = 1 << 22  # what the draws of one granule may take
 LONGEST_GRANULE = 256
-NOISE_EVERY = 64  # steps between two measurements of the gradient's noise
+AVERAGE_AXES = Average(0, 0, 0, 0, None, None)  # chains lead all sums; the two counters are common
+NOISE_EVERY = 256  # steps between two measurements of the gradient's noise
 
 
 class Chain(NamedTuple):
     """The complete resumable record of all chains; `step` counts the steps done, the other leaves lead with chains."""
 
     step: jax.Array
-    keys: jax.Array
+    keys: random.Keys
     state: Any
     carried: Any  # what the gradient estimator carries along
     average: Average
@@ -84,18 +85,17 @@ def observe(program: Program, dynamics, state) -> Tree:
     return values
 
 
+@partial(jax.jit, static_argnums=0)
 def begin(program: Program, inputs: Inputs, keys, positions: Tree) -> Chain:
     """Chains at step 0, their positions along the leading axis."""
     axis = 0 if program.grid else None
 
     def one(dynamics, key, position):
-        noise = random.normals(random.fold(key, random.START), jnp.uint32(0), position, 1)[0]
+        noise = random.normals(key, jnp.uint32(0), position, 1)[0]
         state = dynamics.init(position, noise)
         return state, program.estimator.start(position), averages.start(observe(program, dynamics, state))
 
-    state, carried, average = jax.vmap(one, (axis, 0, 0), (0, 0, Average(0, 0, 0, 0, None, None)))(
-        inputs.dynamics, keys, positions
-    )
+    state, carried, average = jax.vmap(one, (axis, 0, 0), (0, 0, AVERAGE_AXES))(inputs.dynamics, keys.start, positions)
     none = jnp.zeros(program.chains, jnp.uint32)
     noise = jax.tree.map(jnp.zeros_like, positions)
     return Chain(jnp.uint32(0), keys, state, carried, average, noise, none, none == 0, none)
@@ -123,9 +123,6 @@ def advance(program: Program, inputs: Inputs, chain: Chain, stop, trace: Tree = 
     return lax.while_loop(more, granule, (chain, trace))
 
 
-AVERAGE_AXES = Average(0, 0, 0, 0, None, None)
-
-
 def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thinning):
     """`count` steps within one granule."""
     first, axis = chain.step, 0 if program.grid else None
@@ -144,17 +141,13 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
             batch = Batch(rows, weights, inputs.data.scale)
 
             def gradient(position):
-                return program.estimator(
-                    program.model, inputs.data, inputs.shared, carried, position, batch, key
-                )
+                return program.estimator(program.model, inputs.data, inputs.shared, carried, position, batch, key)
 
             moved = program.step(dynamics, state, h, gradient, normals)
             return moved, carried, is_finite(moved)
 
         axes = (axis, 0, 0, sizes, 0, row_axes(inputs.data), 1, 0)
-        moved, carried, finite = jax.vmap(one, axes)(
-            inputs.dynamics, state, carried, h, normals, rows, weights, keys
-        )
+        moved, carried, finite = jax.vmap(one, axes)(inputs.dynamics, state, carried, h, normals, rows, weights, keys)
         alive, died = alive & finite, alive & ~finite
         state = jax.vmap(where)(alive, moved, state)
         values = jax.vmap(lambda dynamics, state: observe(program, dynamics, state), (axis, 0))(inputs.dynamics, state)
@@ -184,20 +177,20 @@ def draw(program: Program, data: Data, chain: Chain, count):
     """Normals, rows, weights and model keys of a granule's steps: step first, then chain."""
     numbers = chain.step + jnp.arange(program.granule, dtype=jnp.uint32)
 
-    def many(function, purpose, out_axes=0):
-        keys = random.fold(chain.keys, purpose)
-        return jax.vmap(jax.vmap(function, (0, None), out_axes), (None, 0))(keys, numbers)
+    def many(function, keys):
+        return jax.vmap(jax.vmap(function, (0, None)), (None, 0))(keys, numbers)
 
     position = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), chain.state.position)
     normals = alone(
-        lambda: many(lambda key, l: random.normals(key, l, position, program.step.noises), random.NOISE), count
+        lambda: many(lambda key, l: random.normals(key, l, position, program.step.noises), chain.keys.noise), count
     )
-    keys = many(random.fold, random.MODEL) if hasattr(program.model, "likelihood_gradient") else chain.keys[None]
-    keys = jnp.broadcast_to(keys, (program.granule, *chain.keys.shape))
+    keys = many(random.fold, chain.keys.model) if hasattr(program.model, "likelihood_gradient") else None
     if data.order == "full":
         return normals, None, None, keys
-    # Row numbers lead with the batch, chains last: rows that are single numbers then add up over contiguous chains.
-    indices = alone(lambda: many(data.indices, random.BATCH, 1), count)
+    # Step, row, chain: with the chains last, the draws and the sums over single-number rows run along contiguous memory.
+    l = numbers[:, None, None]
+    salt = alone(lambda: data.salt(chain.keys.batch, l), count)
+    indices = alone(lambda: data.indices(salt, l), count)
 
     def take(rows):
         one = Data(rows, data.size, data.batch, data.order, data.replacement)
@@ -227,18 +220,18 @@ def measure_noise(program: Program, inputs: Inputs, chain: Chain) -> Chain:
 
     def measured():
         def one(key, carried, position):
-            key = random.fold(random.fold(key, random.PROBE), chain.step)
-            return noise_variance(
-                program.estimator, program.model, inputs.data, inputs.shared, carried, position, key
-            )
+            key = random.fold(key, chain.step)
+            return noise_variance(program.estimator, program.model, inputs.data, inputs.shared, carried, position, key)
 
         carried = jax.vmap(
             lambda carried, position: program.estimator.refresh(
                 program.model, inputs.data, carried, position, chain.step + 1
             )
         )(chain.carried, chain.state.position)
-        values = jax.vmap(one)(chain.keys, carried, chain.state.position)
-        kept = jax.tree.map(lambda total, x: total + jax.vmap(jnp.multiply)(x, chain.alive.astype(x.dtype)), chain.noise, values)
+        values = jax.vmap(one)(chain.keys.probe, carried, chain.state.position)
+        kept = jax.tree.map(
+            lambda total, x: total + jax.vmap(jnp.multiply)(x, chain.alive.astype(x.dtype)), chain.noise, values
+        )
         return kept, chain.measured + chain.alive.astype(jnp.uint32)
 
     period = max(program.granule, NOISE_EVERY)

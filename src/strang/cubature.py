@@ -1,7 +1,7 @@
 """The certificate's exact numerics: expectations over many normals, Taylor coefficients, a limit.
 
-Expectations are by a sparse (Smolyak) cubature exact up to a total degree. A full grid of Gauss-Hermite nodes grows as (nodes)^n; the sparse one of degree 2L+1 as n^L, because only total degree
-counts: with n = 32 normals and degree 7 it has 41 857 nodes in place of 4^32.
+Expectations are by a sparse (Smolyak) cubature exact up to a total degree 2L+1. Its nodes grow in number as n^L, those
+of a full Gauss-Hermite grid as (L+1)^n: with n = 32 normals and degree 7 they are 41 857 and 2e19.
 """
 
 from functools import lru_cache
@@ -15,9 +15,9 @@ import numpy as np
 def gaussian_cubature(dimension: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes (m, dimension) and weights (m,) with Σ w f(x) = E f(ξ) for every polynomial f of total degree `degree`.
 
-    Smolyak's sum over |e| ≤ L of ⊗ᵢ Δ_eᵢ, where Δ_e is the difference of the Gauss rules with e+1 and e nodes. Nodes are
-    collected by the coordinates in which they differ from 0, so that none is repeated. They come in pairs ±x: every
-    odd moment vanishes.
+    Smolyak's sum over |e| ≤ L of ⊗ᵢ Δ_eᵢ, where Δ_e is the difference of the rules for degrees 2e+1 and 2e−1. Nodes are
+    collected by the coordinates in which they differ from 0, so that none is repeated. They come in pairs ±x: every odd
+    moment vanishes.
 
     >>> x, w = gaussian_cubature(3, 5)
     >>> float(round(w @ (x[:, 0] ** 2 * x[:, 1] ** 2), 12)), float(round(w @ x[:, 2] ** 4, 12))
@@ -43,7 +43,11 @@ def gaussian_cubature(dimension: int, degree: int) -> tuple[np.ndarray, np.ndarr
 
 
 def differences(reach: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All nonzero nodes of the Gauss rules up to reach+1 nodes; weights of Δ_1.. on them; weights of Δ_1.. on 0."""
+    """All nonzero nodes of the rules; the weights of Δ_1, Δ_2, ... on them, and on 0.
+
+    Only Gauss rules of odd size: they share the node 0 and serve two degrees each, which saves nodes, and their small
+    outer weights keep Σ|w|, hence the rounding error, hundreds of times smaller in high dimension.
+    """
     rules = [gauss_hermite((e + 1) | 1) for e in range(reach + 1)]
     points = np.unique([x for nodes, _ in rules for x in nodes if x])
     masses = np.array(
@@ -82,7 +86,7 @@ def circle(radius: float, count: int = 16) -> np.ndarray:
 
 
 def taylor(values: np.ndarray, h: np.ndarray, top: int) -> np.ndarray:
-    """Coefficients of 1..h^top of a function, real on the real line, from its `values` at h = circle(...) on the last axis.
+    """Coefficients of 1, h .. h^top of a function that is real for real h, from `values` at h = circle(...), last axis.
 
     >>> h = circle(0.5)
     >>> taylor(np.exp(h), h, 3).round(12).tolist()

@@ -54,22 +54,33 @@ class Data:
         """Whether the last batch of an epoch has fewer rows."""
         return self.order in ("reshuffled", "symmetric", "cyclic") and self.size % self.batch > 0
 
-    def indices(self, key, l):
-        """Row numbers of batch l = 0, 1, ...; in a ragged batch the surplus ones are `size` and more."""
+    @property
+    def period(self) -> int:
+        """Batches after which an order by sweeps takes a fresh permutation."""
+        return 2 * self.epoch if self.order == "symmetric" else self.epoch
+
+    def salt(self, keys, l):
+        """What all rows of batch l share of its randomness, for each of many keys. `l` may have axes before the keys'."""
+        if self.order == "cyclic" or (self.order == "iid" and self.replacement):
+            return keys
+        turn = l if self.order == "iid" else l // jnp.uint32(self.period)
+        return random.salts(random.fold(keys, turn), self.size)
+
+    def indices(self, salt, l):
+        """Row numbers of batch l = 0, 1, ... from its salt: row, then key. In a ragged batch, surplus ones are >= size."""
         if self.order == "iid" and self.replacement:
-            return random.indices(key, l, self.batch, self.size)
-        place = jnp.arange(self.batch, dtype=jnp.uint32)
+            return random.indices(salt, l, self.batch, self.size)
+        place = jnp.arange(self.batch, dtype=jnp.uint32)[:, None]
         if self.order == "iid":
-            return random.permute(random.fold(key, l), place, self.size)
-        period = jnp.uint32(2 * self.epoch if self.order == "symmetric" else self.epoch)
-        turn, number = l // period, l % period
+            return random.permute(salt, place, self.size)
+        number = l % jnp.uint32(self.period)
         if self.order == "symmetric":
-            number = jnp.minimum(number, period - 1 - number)
+            number = jnp.minimum(number, self.period - 1 - number)
         place = number * jnp.uint32(self.batch) + place
         if self.order == "cyclic":
-            return place
-        inside = jnp.minimum(place, jnp.uint32(self.size - 1))
-        return jnp.where(place < self.size, random.permute(random.fold(key, turn), inside, self.size), place)
+            return jnp.broadcast_to(place, jnp.broadcast_shapes(place.shape, salt.shape[:-1]))
+        inside = random.permute(salt, jnp.minimum(place, jnp.uint32(self.size - 1)), self.size)
+        return jnp.where(place < self.size, inside, place) if self.ragged else inside
 
     def take(self, indices) -> Tree:
         """The rows with these numbers."""
@@ -86,7 +97,7 @@ class Data:
         """Batch number l."""
         if self.order == "full":
             return Batch(self.rows, None, 1.0)
-        indices = self.indices(key, l)
+        indices = self.indices(self.salt(key[None], l), l)[:, 0]
         return Batch(self.take(indices), self.weights(indices), self.scale)
 
 
@@ -96,7 +107,7 @@ def arrays(rows: Tree, *, batch: int | None = None, order: str = "iid", replacem
     `replacement` says whether an iid batch may hold a row twice.
 
     >>> data = arrays(np.arange(6.0), batch=2, order="cyclic")
-    >>> data.get(random.chain_keys(0, 1)[0], jnp.uint32(4)).rows
+    >>> data.get(random.chain_keys(0, 1).batch[0], jnp.uint32(4)).rows
     Array([2., 3.], dtype=float32)
     """
     leaves = jax.tree.leaves(rows)

@@ -47,11 +47,12 @@ def batch_gradient(model, position: Tree, batch: Batch, key) -> Tree:
 
 def full_gradient(model, data: Data, position: Tree, key) -> Tree:
     """∇U over all data, accumulated in chunks so that only one chunk's intermediate results exist at a time."""
-    return _sweep(
-        data,
-        lambda rows, weights, k: batch_gradient(model, position, Batch(rows, weights, 1.0), random.fold(key, k)),
-        jax.grad(lambda theta: -model.log_prior(theta))(position),
-    )
+
+    def term(rows, weights, k):
+        own = random.fold(key, k) if hasattr(model, "likelihood_gradient") else None
+        return batch_gradient(model, position, Batch(rows, weights, 1.0), own)
+
+    return _sweep(data, term, jax.grad(lambda theta: -model.log_prior(theta))(position))
 
 
 def full_potential(model, data: Data, position: Tree):
@@ -200,7 +201,7 @@ def noise_variance(estimator, model, data: Data, shared, carried, position: Tree
     replacement a batch varies less, by the finite-population factor (N − n)/(N − 1).
     """
     half, n, size = max(1, data.batch // 2), data.batch, data.size
-    rows = data.take(random.indices(key, jnp.uint32(0), 2 * half, size))
+    rows = data.take(random.indices(key[None], jnp.uint32(0), 2 * half, size)[:, 0])
     first, second = (
         estimator(
             model,

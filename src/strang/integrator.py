@@ -7,6 +7,7 @@ trees shaped like the position. A word is one way to make such a function; nothi
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 from .errors import InputError
@@ -72,9 +73,28 @@ def spell(dynamics, word) -> Step:
     kind = dynamics if isinstance(dynamics, type) else type(dynamics)
     if isinstance(word, str) and word in kind.steps:
         return kind.steps[word]
+    if not isinstance(word, str):
+        word = pairs(word)
+    return _spell(kind, word)
+
+
+@cache  # equal words are equal steps, so that they share a compilation
+def _spell(kind, word) -> Step:
     alphabet, shares, name = parse(kind, word)
     check(name, alphabet, shares)
     return compose(name, alphabet, shares)
+
+
+def pairs(word) -> tuple[str, tuple[Share, ...]]:
+    """A word with unequal shares, checked for its form."""
+    try:
+        prefix, shares = word
+        return str(prefix), tuple((str(letter), float(share)) for letter, share in shares)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{word!r} is no integrator; write 'alphabet:LETTERS' such as 'chen:ABOBA', "
+            "or ('alphabet', (('A', 0.5), ...)) for unequal shares of the time."
+        ) from None
 
 
 def parse(kind, word) -> tuple[Mapping[str, Piece], tuple[Share, ...], str]:
@@ -87,14 +107,7 @@ def parse(kind, word) -> tuple[Mapping[str, Piece], tuple[Share, ...], str]:
         shares: tuple[Share, ...] = tuple((letter, 1 / counts[letter]) for letter in letters)
         name = word
     else:
-        try:
-            prefix, pairs = word
-            shares = tuple((str(letter), float(share)) for letter, share in pairs)
-        except (TypeError, ValueError):
-            raise InputError(
-                f"{word!r} is no integrator; write 'alphabet:LETTERS' such as 'chen:ABOBA', "
-                "or ('alphabet', (('A', 0.5), ...)) for unequal shares of the time."
-            ) from None
+        prefix, shares = word
         name = f"{prefix}:" + " ".join(f"{letter}({share:g})" for letter, share in shares)
     if prefix not in kind.alphabets:
         raise InputError(

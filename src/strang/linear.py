@@ -14,6 +14,8 @@ import numpy as np
 
 from .errors import InputError
 
+ROUNDING = 1e-12  # how far above 1 a growth factor must be to count; an overdamped step comes as close from below
+
 
 class Linear(NamedTuple):
     """x' = transition x + push δ + noise ξ."""
@@ -85,14 +87,14 @@ def stability_limit(step, dynamics, precision, largest: float | None = None) -> 
     """
     largest = 100 / np.sqrt(precision) if largest is None else largest
     grid = np.geomspace(largest * 1e-7, largest, 4001)
-    unstable = spectral_radius(step, dynamics, precision, grid) >= 1 - 1e-14
+    unstable = spectral_radius(step, dynamics, precision, grid) > 1 + ROUNDING
     if not unstable.any():
         return float("inf")
     first = int(unstable.argmax())
     low, high = (grid[first - 1] if first else 0.0), grid[first]
     for _ in range(12):
         inner = np.linspace(low, high, 18)[1:-1]
-        bad = spectral_radius(step, dynamics, precision, inner) >= 1 - 1e-14
+        bad = spectral_radius(step, dynamics, precision, inner) > 1 + ROUNDING
         edge = int(bad.argmax()) if bad.any() else len(inner)
         ends = np.concatenate([[low], inner, [high]])
         low, high = ends[edge], ends[edge + 1]

@@ -52,11 +52,13 @@ def layout_of(width: int) -> Layout:
         return np.array([[float(tuple(sorted(g)) == d) for d in distinct] for g in given])
 
     return Layout(
-        *np.array(pairs).T,
-        *np.array([(pairs.index(q[:2]), pairs.index(q[2:])) for q in quads]).T,
-        np.array([quads.index((0, 0, *p)) for p in pairs]),
-        fold([(a, b) for a in range(width) for b in range(width)], pairs),
-        fold([p + q for p in pairs for q in pairs], quads),
+        left=np.array([a for a, _ in pairs]),
+        right=np.array([b for _, b in pairs]),
+        first=np.array([pairs.index(quad[:2]) for quad in quads]),
+        second=np.array([pairs.index(quad[2:]) for quad in quads]),
+        embed=np.array([quads.index((0, 0, *pair)) for pair in pairs]),
+        fold_pair=fold([(a, b) for a in range(width) for b in range(width)], pairs),
+        fold_quad=fold([p + q for p in pairs for q in pairs], quads),
     )
 
 
@@ -107,7 +109,9 @@ def conditional_means(flow: Flow, weights: np.ndarray, shift: float, variance: f
     return np.concatenate([share[:, None], pairs], axis=1)
 
 
-def conditional_covariances(flow: Flow, weights: np.ndarray, shift: float, moments: Exchangeable, layout: Layout):
+def conditional_covariances(
+    flow: Flow, weights: np.ndarray, shift: float, moments: Exchangeable, layout: Layout
+) -> np.ndarray:
     """Cov(·, · | v) averaged over Δ, as coefficients of the pairs of u: for every quad (its two pairs), for S with
     every pair, and for S with itself. All are Wick's formula for Gaussians."""
     width, spread = flow.spread.shape[-1], flow.spread
@@ -137,7 +141,9 @@ def conditional_covariances(flow: Flow, weights: np.ndarray, shift: float, momen
     return np.concatenate([quads, pairs, own[:, None]], axis=1)
 
 
-def period_maps(linear: Linear, weights, drive, moments: Exchangeable, *, shift: float, variance: float) -> np.ndarray:
+def period_maps(
+    linear: Linear, weights: np.ndarray, drive: np.ndarray, moments: Exchangeable, *, shift: float, variance: float
+) -> np.ndarray:
     """The matrices that carry the moment vector over periods with these steps and weights, along the leading axis."""
     width = linear.push.shape[-1] + 1
     layout = layout_of(width)

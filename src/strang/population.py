@@ -1,4 +1,4 @@
-"""Moments of batch sums drawn from finite data, and what they make of quadratic forms.
+"""The minibatch orders on the Gaussian model: what a batch adds to the gradient, and its moments over the draws.
 
 The sums Δ_1 ... Δ_J of J batches of equal size from one shuffled set are exchangeable: a moment depends only on which
 of its indices coincide. So E[Δ_i Δ_j Δ_k Δ_l] is a sum over set partitions of the four places, each with one constant
@@ -52,7 +52,7 @@ def mean_over_rows(powers: list[int], sums: list[float], size: int, replacement:
     return fsum(terms) / perm(size, len(powers))
 
 
-def batch_moment(exponents, sums: list[float], size: int, batch: int, replacement: bool) -> float:
+def batch_moment(exponents: tuple[int, ...], sums: list[float], size: int, batch: int, replacement: bool) -> float:
     """E[Δ_1^i Δ_2^j ...] for the exponents i, j, ...: each factor picks a row of its batch, and rows may coincide."""
     owner = [batch_number for batch_number, exponent in enumerate(exponents) for _ in range(exponent)]
     total = []
@@ -66,44 +66,50 @@ def batch_moment(exponents, sums: list[float], size: int, batch: int, replacemen
     return fsum(total)
 
 
-def batch_moments(values, batch: int, batches: int, replacement: bool = False) -> Exchangeable:
-    """The constants of the sums of `batches` batches of `batch` rows each from centred `values`.
+def power_sums(values: np.ndarray) -> list[float]:
+    """Σ y^k for k = 0 ... 4 over centred values."""
+    return [float(len(values)), 0.0, *(fsum(values**power) for power in range(2, 5))]
 
-    With replacement there is one batch, of independent rows.
 
-    >>> batch_moments([-1.0, 0.0, 1.0], 1, 2).pair  # E Δ1Δ2 = -1/3, E Δ1² = 2/3
+def independent_moments(values: np.ndarray, batch: int, replacement: bool) -> Exchangeable:
+    """The constants of independent batches of `batch` rows of centred `values`, with or without replacement inside.
+
+    >>> independent_moments(np.array([-1.0, 1.0]), 1, True)
+    Exchangeable(pair=(0.0, 1.0), triple=(0.0, 0.0, 0.0), quadruple=(0.0, 0.0, 1.0, 0.0, -2.0))
+    """
+    sums = power_sums(values)
+    square, cube, fourth = (batch_moment((power,), sums, len(values), batch, replacement) for power in (2, 3, 4))
+    return Exchangeable((0.0, square), (0.0, 0.0, cube), (0.0, 0.0, square**2, 0.0, fourth - 3 * square**2))
+
+
+def sweep_moments(values: np.ndarray, batch: int, batches: int) -> Exchangeable:
+    """The constants of the first `batches` batches of `batch` rows of a random permutation of centred `values`.
+
+    >>> sweep_moments(np.array([-1.0, 0.0, 1.0]), 1, 2).pair  # E Δ1Δ2 = -1/3, E Δ1² = 2/3
     (-0.3333333333333333, 1.0)
     """
-    size = len(values)
-    sums = [fsum(value**power for value in map(float, values)) for power in range(5)]
-    sums[1] = 0.0
+    sums = power_sums(values)
 
     def moment(*exponents):
         # More indices than batches never occur, so any number will do.
-        return batch_moment(exponents, sums, size, batch, replacement) if len(exponents) <= batches else 0.0
+        return batch_moment(exponents, sums, len(values), batch, False) if len(exponents) <= batches else 0.0
 
-    pair, triple = moment(1, 1), moment(1, 1, 1)
-    all_apart, one_pair = moment(1, 1, 1, 1), moment(2, 1, 1)
-    pair_apart, two_pairs = one_pair - all_apart, moment(2, 2) - 2 * one_pair + all_apart
-    three = moment(3, 1) - 3 * one_pair + 2 * all_apart
-    pair_in_three = moment(2, 1) - triple
+    pair, triple, quadruple = moment(1, 1), moment(1, 1, 1), moment(1, 1, 1, 1)
+    pair_of_three, pair_of_four = moment(2, 1) - triple, moment(2, 1, 1) - quadruple
+    two_pairs = moment(2, 2) - 2 * pair_of_four - quadruple
+    three_of_four = moment(3, 1) - 3 * pair_of_four - quadruple
+    fourth = moment(4) - 4 * three_of_four - 3 * two_pairs - 6 * pair_of_four - quadruple
     return Exchangeable(
         (pair, moment(2) - pair),
-        (triple, pair_in_three, moment(3) - triple - 3 * pair_in_three),
-        (
-            all_apart,
-            pair_apart,
-            two_pairs,
-            three,
-            moment(4) - all_apart - 6 * pair_apart - 3 * two_pairs - 4 * three,
-        ),
+        (triple, pair_of_three, moment(3) - 3 * pair_of_three - triple),
+        (quadruple, pair_of_four, two_pairs, three_of_four, fourth),
     )
 
 
 def covariances(rows: np.ndarray, moments: Exchangeable) -> np.ndarray:
     """Cov(f_i · Δ, f_j · Δ) for the rows f_1, f_2, ...
 
-    >>> covariances(np.eye(2), batch_moments([-1.0, 0.0, 1.0], 1, 2)).round(3)
+    >>> covariances(np.eye(2), sweep_moments(np.array([-1.0, 0.0, 1.0]), 1, 2)).round(3)
     array([[ 0.667, -0.333],
            [-0.333,  0.667]])
     """
@@ -152,3 +158,71 @@ def expectations(forms: np.ndarray, moments: Exchangeable) -> Forms:
         + together * gram(diagonal, diagonal)
     )
     return Forms(mean, third, product)
+
+
+class Posterior(NamedTuple):
+    """N(mean, 1/precision)."""
+
+    mean: float
+    precision: float
+
+
+class Period(NamedTuple):
+    """Until the minibatch order starts afresh: at step l the gradient is slope_l (θ − m) + offset_l + draw_l · Δ."""
+
+    slope: np.ndarray
+    offset: np.ndarray
+    draw: np.ndarray
+    moments: Exchangeable = NOTHING
+
+
+def posterior(data: np.ndarray, prior_var: float, noise_var: float) -> Posterior:
+    """K = 1/prior_var + N/noise_var, m = (Σx/noise_var)/K.
+
+    >>> posterior(np.array([1.0, 2.0]), 1.0, 1.0)
+    Posterior(mean=1.0, precision=3.0)
+    """
+    precision = 1 / prior_var + len(data) / noise_var
+    return Posterior(float(data.sum() / noise_var / precision), precision)
+
+
+def independent_period(
+    data: np.ndarray, batch: int, replacement: bool, prior_var: float, noise_var: float, steps: int
+) -> Period:
+    """Any number of steps with independent batches of scale N/n; with all data as the batch there is no noise.
+
+    >>> independent_period(np.array([1.0, 2.0]), 1, True, 1.0, 1.0, 1).moments.pair
+    (0.0, 1.0)
+    """
+    deviations = (data.mean() - data) * len(data) / (batch * noise_var)
+    slope = np.full(steps, posterior(data, prior_var, noise_var).precision)
+    if batch == len(data) and not replacement:
+        return Period(slope, np.zeros(steps), np.zeros((steps, 0)))
+    return Period(slope, np.zeros(steps), np.eye(steps), independent_moments(deviations, batch, replacement))
+
+
+def sweep_period(data: np.ndarray, batch: int, order: str, prior_var: float, noise_var: float) -> Period:
+    """One epoch of R batches, or two if it goes back and forth, each batch with scale R.
+
+    A last batch with fewer rows has another slope, always at the same place. An epoch's deviations add to zero, so the
+    last is written as minus the others, which are of equal size.
+
+    >>> sweep_period(np.array([1.0, 2.0, 3.0]), 2, "cyclic", 1.0, 1.0).slope
+    array([5., 3.])
+    """
+    size, center = len(data), data.mean()
+    batches = -(-size // batch)
+    starts = batch * np.arange(batches)
+    counts = np.minimum(size - starts, batch)
+    slope = 1 / prior_var + batches * counts / noise_var
+    surplus = (size - batches * counts) / (prior_var * noise_var)
+    offset = center * surplus / posterior(data, prior_var, noise_var).precision
+    deviations = (center - data) * batches / noise_var
+    if order == "cyclic":
+        return Period(slope, offset + np.add.reduceat(deviations, starts), np.zeros((batches, 0)))
+    draw = np.vstack([np.eye(batches - 1), -np.ones(batches - 1)])
+    moments = sweep_moments(deviations, batch, batches - 1)
+    if order == "reshuffled":
+        return Period(slope, offset, draw, moments)
+    slope, offset, draw = (np.concatenate([part, part[::-1]]) for part in (slope, offset, draw))
+    return Period(slope, offset, draw, moments)

@@ -6,6 +6,7 @@ would make random numbers cost twenty times the rest of a small step.
 """
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,6 @@ from jax import lax
 
 from .tree import Tree
 
-NOISE, BATCH, START, MODEL, PROBE = range(5)  # what a key is for; each purpose has its own stream
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
@@ -30,20 +30,31 @@ def threefry(key, a, b):
     return a, b
 
 
+class Keys(NamedTuple):
+    """One stream for each purpose."""
+
+    start: jax.Array
+    noise: jax.Array
+    batch: jax.Array
+    model: jax.Array
+    probe: jax.Array
+
+
 def fold(key, a, b=0):
     """A new key from a key and one or two numbers."""
     a, b = jnp.broadcast_arrays(jnp.asarray(a, jnp.uint32), jnp.asarray(b, jnp.uint32))
     return jnp.stack(threefry(key, a, b), axis=-1)
 
 
-def chain_keys(seed: int, chains: int):
-    """One key a chain. Chain number k has the same key however many chains there are.
+def chain_keys(seed: int, chains: int) -> Keys:
+    """The keys of each chain. Chain number k has the same ones however many chains there are.
 
-    >>> bool((chain_keys(7, 2) == chain_keys(7, 5)[:2]).all())
+    >>> bool((chain_keys(7, 2).noise == chain_keys(7, 5).noise[:2]).all())
     True
     """
     root = jnp.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], jnp.uint32)
-    return fold(root, jnp.arange(chains, dtype=jnp.uint32))
+    own = fold(root, jnp.arange(chains, dtype=jnp.uint32))
+    return Keys(*(fold(own, purpose) for purpose in range(len(Keys._fields))))
 
 
 def jax_key(key):
@@ -80,8 +91,10 @@ def _normal(a, b, leaf):
 
 def high_product(a, n):
     """The upper word of a * n, by halves, since 64-bit integers are off by default."""
-    low, high = jnp.uint32(n & 0xFFFF), jnp.uint32(n >> 16)
     a_low, a_high = a & jnp.uint32(0xFFFF), a >> jnp.uint32(16)
+    if n <= 1 << 16:
+        return (a_high * jnp.uint32(n) + ((a_low * jnp.uint32(n)) >> jnp.uint32(16))) >> jnp.uint32(16)
+    low, high = jnp.uint32(n & 0xFFFF), jnp.uint32(n >> 16)
     carry = a_high * low + ((a_low * low) >> jnp.uint32(16))
     middle = a_low * high + (carry & jnp.uint32(0xFFFF))
     return a_high * high + (carry >> jnp.uint32(16)) + (middle >> jnp.uint32(16))
@@ -94,32 +107,33 @@ def below(a, b, n: int):
     return high_product(a, n) + (lower < upper).astype(jnp.uint32)
 
 
-def indices(key, l, count: int, n: int):
-    """`count` independent uniform numbers below n, as a function of (key, l)."""
+def indices(keys, l, count: int, n: int):
+    """`count` independent uniform numbers below n for each of many keys, as a function of (key, l): count, then key."""
     if n <= 1 << 16:  # one word each: no probability is off by more than 2^-16 of itself
-        a, b = threefry(key, l, jnp.arange(-(-count // 2), dtype=jnp.uint32))
-        word = jnp.concatenate([a, b])[:count]
-        n_ = jnp.uint32(n)
-        return ((word >> jnp.uint32(16)) * n_ + (((word & jnp.uint32(0xFFFF)) * n_) >> jnp.uint32(16))) >> jnp.uint32(16)
-    return below(*threefry(key, l, jnp.arange(count, dtype=jnp.uint32)), n)
+        a, b = threefry(keys, l, jnp.arange(-(-count // 2), dtype=jnp.uint32)[:, None])
+        return high_product(jnp.concatenate([a, b], axis=-2)[..., :count, :], n)
+    return below(*threefry(keys, l, jnp.arange(count, dtype=jnp.uint32)[:, None]), n)
 
 
-def permute(key, index, n: int):
-    """Where a random permutation of 0..n-1, chosen by the key, sends each index; no permutation is ever stored.
+def salts(keys, n: int) -> tuple:
+    """What `permute` needs of its keys: two words a round."""
+    rounds = 6 if n >= 64 else 16  # pairs of places are uniform to 1e-3 from 4 on; small ranges mix more slowly
+    return tuple(threefry(keys, jnp.uint32(k), jnp.uint32(n)) for k in range(rounds))
+
+
+def permute(salts: tuple, index, n: int):
+    """Where a random permutation of 0..n-1, chosen by the salts, sends each index; no permutation is ever stored.
 
     A Feistel network on index = left + columns * right: each half round adds a hash of one half to the other, modulo
     that half's range, which is a bijection. Where columns * rows exceeds n, the walk goes on until it is back inside.
     """
     columns, rows = grid(n)
-    half_rounds = 12 if n >= 64 else 32  # pairs of places are uniform to 1e-3 from 8 on; small ranges mix more slowly
-    counters = jnp.arange(half_rounds // 2, dtype=jnp.uint32)
-    salts = jnp.stack(threefry(key, counters, jnp.full_like(counters, n))).reshape(half_rounds)
 
     def network(index):
         left, right = index % jnp.uint32(columns), index // jnp.uint32(columns)
-        for k in range(0, half_rounds, 2):
-            left = wrap(left + high_product(mix(right ^ salts[k]), columns), columns)
-            right = wrap(right + high_product(mix(left ^ salts[k + 1]), rows), rows)
+        for one, other in salts:
+            left = wrap(left + high_product(mix(right ^ one), columns), columns)
+            right = wrap(right + high_product(mix(left ^ other), rows), rows)
         return left + jnp.uint32(columns) * right
 
     place = network(index)

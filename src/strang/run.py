@@ -18,7 +18,7 @@ from .errors import InputError
 from .gradient import Minibatch
 from .integrator import spell
 from .progress import bar
-from .schedule import as_schedule, largest
+from .schedule import as_schedule, probe
 from .tree import Tree, size
 
 BLOCK_SECONDS = 0.5  # how long Ctrl-C and the progress bar may have to wait
@@ -58,8 +58,15 @@ def prepare(
 ) -> Job:
     """Everything that `sample` checks before it starts."""
     if not isinstance(data, Data):
-        raise InputError(f"data is a {type(data).__name__}; wrap it first: strang.data.arrays(x, batch=10, order='iid').")
-    counts = {"steps": (steps, 1), "chains": (chains, 1), "burn_in": (burn_in, 0), "thin": (1 if thin is None else thin, 1)}
+        raise InputError(
+            f"data is a {type(data).__name__}; wrap it first: strang.data.arrays(x, batch=10, order='iid')."
+        )
+    counts = {
+        "steps": (steps, 1),
+        "chains": (chains, 1),
+        "burn_in": (burn_in, 0),
+        "thin": (1 if thin is None else thin, 1),
+    }
     for name, (value, least) in counts.items():
         if isinstance(value, bool) or int(value) != value or value < least:
             raise InputError(f"{name} is {value}; write a whole number, at least {least}.")
@@ -69,21 +76,21 @@ def prepare(
         raise InputError(f"burn_in is {burn_in} of {steps} steps, which leaves nothing to average.")
     estimator = Minibatch() if gradient is None else gradient
     if data.order == "full" and type(estimator) is not Minibatch:
-        raise InputError("a full gradient has no noise to reduce; leave out gradient=, or choose another order of batches.")
+        raise InputError(
+            "a full gradient has no noise to reduce; leave out gradient=, or choose another order of batches."
+        )
     step = spell(dynamics, dynamics.default_integrator if integrator is None else integrator)
     schedule = as_schedule(step_size, steps, chains)
     dynamics, grid = spread_over_chains(dynamics, chains)
     keys = random.chain_keys(seed, chains)
     positions = starts(model, init, keys)
     position = jax.tree.map(lambda x: x[0], positions)
-    check_correction(dynamics, step, largest(schedule, steps))
+    check_correction(dynamics, step, probe(schedule, steps).max())
     check_model(model, data, estimator, position)
-    program = Program(
-        model, step, estimator, average, chains, granule_length(step, data, position, chains), grid
-    )
+    program = Program(model, step, estimator, average, chains, granule_length(step, data, position, chains), grid)
     shared = estimator.prepare(model, data, position, progress)
     inputs = Inputs(data, dynamics, schedule, shared, jnp.uint32(burn_in))
-    return Job(program, inputs, jax.jit(begin, static_argnums=0)(program, inputs, keys, positions), int(steps), thin)
+    return Job(program, inputs, begin(program, inputs, keys, positions), int(steps), thin)
 
 
 def spread_over_chains(dynamics, chains: int):
@@ -92,7 +99,9 @@ def spread_over_chains(dynamics, chains: int):
     single = {name: value for name, value in numbers.items() if name != "gradient_noise" and value is not None}
     for name, value in single.items():
         if np.shape(value) not in ((), (chains,)):
-            raise InputError(f"{name} has shape {np.shape(value)}; it must be one number or one for each of {chains} chains.")
+            raise InputError(
+                f"{name} has shape {np.shape(value)}; it must be one number or one for each of {chains} chains."
+            )
         if name in ("friction", "gain") and not (np.asarray(value) > 0).all():
             raise InputError(f"{name} is {np.min(value)}; it must be positive.")
     grid = any(np.ndim(value) for value in single.values())
@@ -112,9 +121,9 @@ def starts(model, init, keys) -> Tree:
     """One position a chain: the model's own start, or `init` (a position, or a function of a `jax.random` key)."""
     init = model.init if init is None else init
     if callable(init):
-        positions = jax.vmap(lambda key: init(random.jax_key(random.fold(key, random.START, 1))))(keys)
+        positions = jax.vmap(lambda key: init(random.jax_key(random.fold(key, 1))))(keys.start)
     else:
-        positions = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (len(keys), *np.shape(x))), init)
+        positions = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (len(keys.start), *np.shape(x))), init)
     leaves = jax.tree.leaves(positions)
     if not leaves:
         raise InputError("the start holds no numbers; init must give a position: a pytree of float arrays.")
@@ -268,9 +277,7 @@ class Run:
     def error(self) -> Tree:
         """The Monte Carlo standard error of `average`, from batch means within the living chains."""
         alive = max(int(self.alive.sum()), 1)
-        return jax.tree.map(
-            lambda x: np.sqrt((x[self.alive] ** 2).sum(0)) / alive, self.each.error["average"]
-        )
+        return jax.tree.map(lambda x: np.sqrt((x[self.alive] ** 2).sum(0)) / alive, self.each.error["average"])
 
     @property
     def temperature(self) -> float | None:
@@ -328,7 +335,9 @@ def describe(run: Run) -> str:
     if run.temperature is not None:
         lines.append(f"kinetic temperature {run.temperature:.4g} (1 where the law is right)")
     noise = np.concatenate([np.ravel(x) for x in jax.tree.leaves(run.gradient_noise)])
-    lines.append(f"gradient noise V {noise.mean():.4g} a coordinate on average ({size(run.gradient_noise)} coordinates)")
+    lines.append(
+        f"gradient noise V {noise.mean():.4g} a coordinate on average ({size(run.gradient_noise)} coordinates)"
+    )
     lines.extend(expected_bias(run, float(noise.mean())))
     if run.diverged:
         lines.append(run.divergence())
@@ -348,4 +357,6 @@ def expected_bias(run: Run, variance: float) -> list[str]:
     friction = float(np.mean(getattr(dynamics, "friction", 1.0)))
     left = variance - float(np.mean([np.mean(v) for v in jax.tree.leaves(getattr(dynamics, "gradient_noise", 0.0))]))
     share = h * left / (2 * friction)
-    return [f"independent batches: expect variances about {100 * share:.3g} % too large (h V / 2D), to first order in h"]
+    return [
+        f"independent batches: expect variances about {100 * share:.3g} % too large (h V / 2D), to first order in h"
+    ]

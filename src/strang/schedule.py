@@ -80,16 +80,17 @@ def as_schedule(step_size, steps: int, chains: int):
     if not all(np.asarray(leaf).dtype.kind in "fiu" for leaf in jax.tree.leaves(schedule)):
         raise InputError(f"step_size is {step_size!r}; write a number, a number a chain, or a function of the step.")
     schedule = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), schedule)
-    for l in np.unique(np.geomspace(1, steps, 33).astype(int)):
-        size = np.asarray(schedule(jnp.asarray(l, float)))
-        if size.shape not in ((), (chains,)):
-            raise InputError(f"step_size has shape {size.shape}; it must be one number or one for each of {chains} chains.")
-        if not (np.isfinite(size) & (size > 0)).all():
-            raise InputError(f"step_size is {size.min()} at step {l}; it must be a positive number throughout.")
+    sizes = probe(schedule, steps)
+    if sizes.shape[1:] not in ((), (chains,)):
+        raise InputError(
+            f"step_size has shape {sizes.shape[1:]}; write one number, or one for each of {chains} chains."
+        )
+    if not (np.isfinite(sizes) & (sizes > 0)).all():
+        raise InputError(f"step_size is {sizes.min()} somewhere on the run; it must be a positive number throughout.")
     return schedule
 
 
-def largest(schedule, steps: int) -> float:
-    """The largest step size of a run."""
-    numbers = jnp.asarray(np.unique(np.geomspace(1, steps, 1025).astype(int)), float)
-    return float(max(np.max(np.asarray(schedule(l))) for l in numbers[:: max(1, len(numbers) // 64)]))
+def probe(schedule, steps: int) -> np.ndarray:
+    """The step sizes at up to 1000 step numbers from first to last, dense at the beginning."""
+    numbers = np.unique(np.geomspace(1, steps, 1000).astype(int))
+    return np.asarray(jax.vmap(schedule)(jnp.asarray(numbers, float)))

@@ -66,4 +66,4 @@ def spread(value, like: Tree) -> Tree:
     """A tree shaped like `like`: `value` itself if it has that structure, else the one number `value` at every leaf."""
     if jax.tree.structure(value) == jax.tree.structure(like):
         return value
-    return jax.tree.map(lambda leaf: cast(value, leaf), like)
+    return jax.tree.map(lambda _: value, like)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ..integrator import Piece, Step, Substep, spell
-from ..tree import Tree, add, axpy, dot, multiply, scale, size, spread, zeros
+from ..tree import Tree, add, axpy, cast, dot, multiply, scale, size, spread, zeros
 from .exponentials import decay, tanh_gap
 from .high_order import MCLACHLAN, YOSHIDA, leapfrogs, quicsort
 
@@ -85,8 +85,9 @@ def damp_euler(dynamics, state, sub: Substep):
 def kick_and_noise(dynamics, state, sub: Substep):
     """dp = −∇Ũ dt + √(2D) dW. Known gradient noise V adds h V dt to the diffusion's 2D dt, so that much is left out."""
     amplitude = jax.tree.map(
-        lambda variance: jnp.sqrt((2 * dynamics.friction - sub.step_size * variance) * sub.time),
+        lambda variance, p: cast(jnp.sqrt((2 * dynamics.friction - sub.step_size * variance) * sub.time), p),
         spread(dynamics.gradient_noise, state.momentum),
+        state.momentum,
     )
     return state._replace(momentum=add(kick(dynamics, state, sub).momentum, multiply(amplitude, sub.noise[0])))
 
@@ -145,8 +146,11 @@ def nogin(dynamics, state, h, gradient, noise):
     push = half._replace(gradient=gradient(state.position))
     keep = jnp.exp(-dynamics.friction * h)
     amplitude = jax.tree.map(
-        lambda variance: jnp.sqrt(-jnp.expm1(-2 * dynamics.friction * h) - ((1 + keep) * h / 2) ** 2 * variance),
+        lambda variance, p: cast(
+            jnp.sqrt(-jnp.expm1(-2 * dynamics.friction * h) - ((1 + keep) * h / 2) ** 2 * variance), p
+        ),
         spread(dynamics.gradient_noise, state.momentum),
+        state.momentum,
     )
     kicked = kick(dynamics, state, push).momentum
     state = state._replace(momentum=add(scale(keep, kicked), multiply(amplitude, noise[0])))

@@ -1,0 +1,98 @@
+"""Closed forms on a Gaussian target: the variance ratio Var_h(θ)/Var(θ) of a step's invariant measure, and its limit.
+
+The target has precision K, the gradients come from independent minibatches of variance V. `linear` has the same for any
+step, by linear algebra; these are the formulas it is tested against.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+
+from .dynamics import SGHMC, SGLD
+from .errors import choose
+from .integrator import Step
+
+
+class Closed(NamedTuple):
+    """Var_h(θ)/Var(θ) from (friction D, precision K, h, excess noise V), and the stability limit from (D, K)."""
+
+    variance_ratio: Callable
+    stability_limit: Callable
+    corrected: bool = False  # whether the step takes known gradient noise out of its own
+
+
+def euler_old_limit(friction: float, precision: float) -> float:
+    """D/K if D² < 4K; beyond, overdamped, 4/(D + √(D² − 4K))."""
+    gap = friction**2 - 4 * precision
+    return friction / precision if gap < 0 else 4 / (friction + gap**0.5)
+
+
+def chen_limit(friction: float, precision: float) -> float:
+    """The first root of h²K = 4 cosh(Dh/2), or infinity: K/D² = cosh x/x² with x = Dh/2, least at x tanh x = 2."""
+    turn = brentq(lambda x: x * np.tanh(x) - 2, 1.0, 3.0)
+    stiffness = precision / friction**2
+    if stiffness < np.cosh(turn) / turn**2:
+        return float("inf")
+    return float(brentq(lambda x: np.cosh(x) - stiffness * x * x, 1e-12, turn, xtol=1e-15) * 2 / friction)
+
+
+def euler_old_ratio(D, K, h, V):
+    return (2 * D + h * V) * (2 - D * h + h * h * K) / ((D - h * K) * (4 - 2 * D * h + h * h * K))
+
+
+def leapfrog_ratio(D, K, h, V):
+    return 1 + h * h * V / (4 * np.tanh(D * h / 2))
+
+
+EULER_NEW = Closed(
+    lambda D, K, h, V: (1 + h * V / (2 * D)) / (1 - h * h * K / (4 - 2 * D * h)),
+    lambda D, K: 4 / (D + (D * D + 4 * K) ** 0.5),
+    corrected=True,
+)
+LEAPFROG = Closed(leapfrog_ratio, lambda D, K: 2 / K**0.5)
+CLOSED: dict[tuple[type, str], Closed] = {
+    (SGLD, "euler"): Closed(lambda D, K, h, V: (1 + h * V / 2) / (1 - h * K / 2), lambda D, K: 2 / K),
+    (SGLD, "averaged-noise"): Closed(lambda D, K, h, V: 1 + h * V / (2 - h * K), lambda D, K: 2 / K),
+    (SGHMC, "euler-old"): Closed(euler_old_ratio, euler_old_limit, corrected=True),
+    (SGHMC, "euler-new"): EULER_NEW,
+    (SGHMC, "euler-position-first"): EULER_NEW,
+    (SGHMC, "chen:ABOBA"): Closed(
+        lambda D, K, h, V: D * h / 2 / np.sinh(D * h / 2) * (1 + h * V / (2 * D)), chen_limit, corrected=True
+    ),
+    (SGHMC, "leimkuhler:ABOBA"): LEAPFROG,
+    (SGHMC, "leimkuhler:BAOAB"): LEAPFROG,
+    (SGHMC, "nogin"): LEAPFROG._replace(corrected=True),
+}
+
+
+def closed_form(step: Step, dynamics: Any) -> Closed:
+    """The entry of a step in the table of closed forms."""
+    try:
+        return CLOSED[type(dynamics), step.name]
+    except KeyError:
+        known = [name for kind, name in CLOSED if kind is type(dynamics)]
+        raise choose(f"closed form of {type(dynamics).__name__}", step.name, known) from None
+
+
+def variance_ratio(step: Step, dynamics: Any, precision: Any, h: Any, gradient_noise: Any = 0.0) -> Any:
+    """Var_h(θ)/Var(θ) in closed form under independent minibatches of variance V; `linear.variance_ratio` for any step.
+
+    >>> import strang
+    >>> round(float(variance_ratio(strang.spell(strang.SGLD, "euler"), strang.SGLD(), 1.0, 0.5)), 12)  # 1/(1 - hK/2)
+    1.333333333333
+    """
+    form = closed_form(step, dynamics)
+    known = dynamics.gradient_noise if form.corrected else 0.0
+    return form.variance_ratio(getattr(dynamics, "friction", 1.0), precision, h, gradient_noise - known)
+
+
+def stability_limit(step: Step, dynamics: Any, precision: float) -> float:
+    """The first unstable step size in closed form; `linear.stability_limit` for any step.
+
+    >>> import strang
+    >>> stability_limit(strang.spell(strang.SGHMC, "leimkuhler:BAOAB"), strang.SGHMC(), 4.0)  # 2/√K
+    1.0
+    """
+    return float(closed_form(step, dynamics).stability_limit(getattr(dynamics, "friction", 1.0), precision))

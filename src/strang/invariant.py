@@ -1,0 +1,118 @@
+"""The order of a step's invariant measure, which may exceed its weak order, on Gaussians.
+
+There a step is a linear map, whose invariant variance is linear algebra at any complex step size; its Taylor series
+in h tells the order. Over a period of minibatches the maps are composed, with deviations δ of the batches' gradients.
+"""
+
+from dataclasses import fields
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .algebra import PERIODS
+from .cubature import circle, taylor
+from .errors import choose
+from .integrator import Step, spell
+from .linear import Linear, covariance, linearise
+
+
+def invariant_order(step: Any, dynamics: Any, batches: str = "full") -> int | str | None:
+    """The order in h of the position's invariant variance: a number, 'exact', or None if the step is not linear.
+
+    Minibatches deviate by δ with mean 0 and variance V: that which the dynamics corrects for, if any, else 1. Beyond
+    'iid' there are four batches, whose deviations add up to 0, and the second moment is averaged over a period.
+
+    >>> import strang
+    >>> [invariant_order(word, strang.SGHMC) for word in ("euler-old", "chen:ABOBA", "leimkuhler:BAOAB")]
+    [1, 2, 'exact']
+    """
+    if batches not in PERIODS:
+        raise choose("minibatch order", batches, PERIODS)
+    step, dynamics = spell(dynamics, step), ordinary(dynamics, metric=flat)
+    if has_thermostat(dynamics):
+        return None
+    size = 0.3 / max(1.0, float(getattr(dynamics, "friction", 1.0)))
+    h = circle(size, 32)
+    maps = linearise(step, dynamics, 1.0, h)
+    if not is_linear(step, dynamics, maps, h):
+        return None
+    variance = float(getattr(dynamics, "gradient_noise", 0.0)) or 1.0
+    error = second_moment(maps, deviations(batches, variance), batches == "cyclic") - 1
+    if np.abs(error).max() < 1e-10:
+        return "exact"
+    parts = np.abs(taylor(error, h, 12)) * size ** np.arange(13)
+    return int(np.argmax(parts > 1e-10))
+
+
+def has_thermostat(dynamics: Any) -> bool:
+    """Whether the friction is part of the state, so that a step is not linear in it."""
+    return "thermostat" in jax.eval_shape(lambda: dynamics.init(jnp.zeros(()), jnp.zeros(())))._fields
+
+
+def is_linear(step: Step, dynamics: Any, maps: Linear, h: np.ndarray) -> bool:
+    """Whether a step on a Gaussian is the linear map that its derivative at 0 says."""
+    with jax.enable_x64(True):
+        start = dynamics.init(jnp.asarray(0j), jnp.asarray(0j))
+        x, normals = np.linspace(0.6, -0.5, len(start)) + 0j, np.linspace(0.7, -0.4, step.noises) + 0j
+        state = type(start)(*map(jnp.asarray, x))
+        moved = np.stack(step(dynamics, state, h[0], lambda q: q, tuple(map(jnp.asarray, normals))))
+    return bool(np.allclose(moved, maps.transition[0] @ x + maps.noise[0] @ normals, rtol=0, atol=1e-10))
+
+
+def deviations(batches: str, variance: float) -> np.ndarray:
+    """Row l: the deviation of the batch of step l of a period, in uncorrelated numbers of variance 1."""
+    if batches == "full":
+        return np.zeros((1, 1))
+    if batches == "iid":
+        return np.full((1, 1), np.sqrt(variance))
+    count = 4
+    rows = np.sqrt(variance * count / (count - 1)) * (np.eye(count) - 1 / count)  # zero-sum, exchangeable
+    return np.concatenate([rows, rows[::-1]]) if batches == "symmetric" else rows
+
+
+def second_moment(linear: Linear, deviations: np.ndarray, forever: bool) -> np.ndarray:
+    """The invariant E θ², averaged over a period; its deviations are drawn anew each period or once `forever`.
+
+    After some steps the state is power x0 + pushed (deviations) + shaken (normals), where x0 began the period.
+    """
+    transition, push, noise = linear
+    width = noise.shape[-1]
+    power = np.broadcast_to(np.eye(len(push[0])), transition.shape)
+    pushed = np.zeros((*push.shape, deviations.shape[1]))
+    shaken = np.zeros((*push.shape, width * len(deviations)))
+    path = []
+    for l, row in enumerate(deviations):
+        power, pushed, shaken = transition @ power, transition @ pushed + push[..., None] * row, transition @ shaken
+        shaken[..., l * width : (l + 1) * width] += noise
+        path.append((power, pushed, shaken))
+    settled = np.zeros_like(pushed)
+    if forever:  # the deviations act as a periodic force: its response repeats
+        settled = np.linalg.solve(np.eye(power.shape[-1]) - power, pushed)
+    fresh = shaken if forever else np.concatenate([shaken, pushed], axis=-1)
+    start = covariance(Linear(power, np.zeros_like(push), fresh))
+    total: Any = 0
+    for power, pushed, shaken in path:
+        response = (power @ settled + pushed)[..., 0, :]
+        kept = (power @ start @ np.swapaxes(power, -1, -2))[..., 0, 0]
+        total = total + kept + (shaken[..., 0, :] ** 2).sum(-1) + (response**2).sum(-1)
+    return total / len(path)
+
+
+def ordinary(dynamics, metric=None):
+    """The dynamics itself, or an instance of a class with friction 1.3, gain 0.7 and a metric that bends."""
+    if not isinstance(dynamics, type):
+        return dynamics
+    numbers: dict[str, Any] = {"friction": 1.3, "gain": 0.7, "metric": metric or bowl}
+    return dynamics(**{field.name: numbers[field.name] for field in fields(dynamics) if field.name in numbers})
+
+
+def bowl(position):
+    """A smooth diagonal metric whose entries depend on all coordinates."""
+    return jax.tree.map(lambda x: 1.2 + 0.4 * x * x + 0.2 * jnp.sum(x) ** 2, position)
+
+
+def flat(position):
+    """A constant metric."""
+    return jax.tree.map(lambda x: jnp.full_like(x, 1.7), position)

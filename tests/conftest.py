@@ -1,0 +1,14 @@
+"""Shared data: the paper's Gaussian model, small."""
+
+import numpy as np
+import pytest
+
+
+def standardised(size: int, mean: float = 0.5, seed: int = 0) -> np.ndarray:
+    x = np.random.default_rng(seed).normal(size=size)
+    return (x - x.mean()) / x.std() + mean
+
+
+@pytest.fixture
+def numbers() -> np.ndarray:
+    return standardised(40).astype(np.float32)
