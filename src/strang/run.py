@@ -219,6 +219,8 @@ def sample(model, data, dynamics, *, progress: bool | None = None, **settings) -
 def finish(job: Job, progress: bool | None) -> "Run":
     """Advance a job to its end, or until Ctrl-C."""
     chain, kept, interrupted = job.chain, [], False
+    if not job.thin:  # compile before the clock starts, by advancing to where the chain is
+        jax.block_until_ready(advance(job.program, job.inputs, chain, chain.step, None, jnp.uint32(1)))
     started = time.perf_counter()
     with bar(job.steps, "sampling", progress) as done:
         try:

@@ -1,0 +1,44 @@
+# make reproduce   set up, then the main job: the paper's figures under report/
+# make test        set up, then lint, types and all tests
+# make setup       only the environment: .venv/bin/strang
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+STAMP := $(VENV)/.ready
+UV := $(shell command -v uv 2>/dev/null)
+FOUND := $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+.PHONY: setup reproduce test lint bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+ifeq ($(FOUND),)
+	@echo "Strang needs Python 3.11 or newer with its venv module; none was found on PATH." >&2; exit 1
+endif
+ifneq ($(UV),)
+	$(UV) venv --quiet --allow-existing --python $(FOUND) $(VENV)
+	$(UV) pip install --quiet --compile-bytecode --python $(PYTHON) -c constraints.txt -e '.[dev]'
+else
+	$(FOUND) -m venv $(VENV)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+endif
+	@touch $(STAMP)
+
+reproduce: setup
+	$(VENV)/bin/strang reproduce --quick --out report
+
+test: lint
+	$(PYTHON) -m pytest -n 2
+
+lint: setup
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+bench: setup
+	$(PYTHON) benchmarks/peers.py
+
+clean:
+	rm -rf $(VENV) report

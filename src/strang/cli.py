@@ -1,0 +1,263 @@
+"""The command line. Results go to standard output (one JSON object with --json), progress and errors to standard error.
+
+It ends with 0, or with 2 and one sentence for bad input. JAX is imported only by the command that needs it.
+"""
+
+import json
+import math
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .errors import InputError
+
+app = typer.Typer(
+    help="Stochastic-gradient MCMC with symmetric splitting integrators.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+sample_app = typer.Typer(help="Sample a model and compare with its known posterior.", no_args_is_help=True)
+app.add_typer(sample_app, name="sample")
+
+UsageError: Any = typer.BadParameter.__bases__[0]  # what every mistake on the command line is
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+
+
+class Shape(StrEnum):
+    fixed = "fixed"
+    decreasing = "decreasing"
+
+
+def main() -> None:
+    """The entry point: bad input ends with one sentence and status 2."""
+    try:
+        sys.exit(app(standalone_mode=False))
+    except InputError as error:
+        sentence = str(error)
+    except UsageError as error:
+        sentence = f"{error.format_message()} Try --help."
+        if "No such command" in sentence:
+            known = ", ".join(sorted(error.ctx.command.commands))
+            sentence = f"{error.format_message()} Choose one of: {known}."
+    except typer.Abort:
+        sentence = "stopped."
+    print(f"strang: {sentence}", file=sys.stderr)
+    sys.exit(2)
+
+
+def emit(result: dict[str, Any], as_json: bool, lines: list[str]) -> None:
+    """The result as JSON, in which numbers that are not finite are null, or as lines for people."""
+    print(json.dumps(finite(result), allow_nan=False) if as_json else "\n".join(lines))
+
+
+def finite(value):
+    """The value with null for every number that JSON cannot hold."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def dynamics_class(name: str):
+    """The dynamics by its lower-case name."""
+    from . import dynamics
+    from .errors import choose
+
+    known = {kind.lower(): getattr(dynamics, kind) for kind in ("SGLD", "SGHMC", "SGNHT", "SGRHMC")}
+    if name.lower() not in known:
+        raise choose("dynamics", name, known)
+    return known[name.lower()]
+
+
+@app.callback(invoke_without_command=True)
+def version(show: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
+    if show:
+        from . import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def order(
+    integrator: Annotated[str, typer.Argument(help="A word such as chen:ABOBA, or a name such as quicsort.")],
+    dynamics: Annotated[str, typer.Option(help="sgld, sghmc, sgnht or sgrhmc.")] = "sghmc",
+    batches: Annotated[str, typer.Option(help="full, iid, reshuffled, symmetric or cyclic.")] = "full",
+    json: Json = False,
+) -> None:
+    """Certify the weak order of an integrator on the shipped code, and its order in the invariant measure."""
+    from .certificate import invariant_order, weak_order
+    from .integrator import spell
+
+    kind = dynamics_class(dynamics)
+    step = spell(kind, integrator)
+    certificate = weak_order(step, kind, batches)
+    invariant = invariant_order(step, kind, batches)
+    result = {
+        "integrator": step.name,
+        "dynamics": dynamics.lower(),
+        "batches": batches,
+        "weak_order": certificate.order,
+        "invariant_order": invariant,
+        "gradients_per_step": step.gradients,
+        "mismatch": list(certificate.mismatch),
+    }
+    invariant_text = {None: "not computed: the step is not linear on a Gaussian", "exact": "exact on Gaussians"}.get(
+        invariant, f"order {invariant} on Gaussians"
+    )
+    coefficients = ", ".join(f"h^{k}: {m:.1e}" for k, m in enumerate(certificate.mismatch, start=1))
+    lines = [
+        f"{step.name} of {kind.__name__} with {batches} gradients: weak order {certificate.order}, "
+        f"{step.gradients} gradient{'s' * (step.gradients > 1)} a step",
+        f"invariant measure: {invariant_text}",
+        f"mismatch of the Taylor coefficients: {coefficients}",
+    ]
+    emit(result, json, lines)
+
+
+@app.command()
+def integrators(
+    dynamics: Annotated[str, typer.Option(help="sgld, sghmc or sgnht.")] = "sghmc",
+    precision: Annotated[float, typer.Option(help="Posterior precision K of the Gaussian model.")] = 1001.0,
+    friction: Annotated[float, typer.Option(help="Friction D.")] = 10.0,
+    step_size: Annotated[float, typer.Option(help="Step size h at which the bias is given.")] = 0.005,
+    gradient_noise: Annotated[float, typer.Option(help="Variance V of independent minibatch gradients.")] = 1e5,
+    json: Json = False,
+) -> None:
+    """Every named scheme: order, gradients a step, stability limit, and exact bias on a Gaussian."""
+    from . import linear
+    from .integrator import spell
+    from .words import named
+
+    kind = dynamics_class(dynamics)
+    if not (precision > 0 and friction > 0 and step_size > 0 and gradient_noise >= 0):
+        raise InputError("precision, friction and step-size must be positive, gradient-noise not negative.")
+    chosen = kind() if kind.__name__ == "SGLD" else kind(friction=friction)
+    rows = []
+    for word in named(kind):
+        step = spell(kind, word)
+        row: dict[str, Any] = {"integrator": word, "order": step.order, "gradients_per_step": step.gradients}
+        try:
+            limit = linear.stability_limit(step, chosen, precision)
+            bias = [
+                float(linear.variance_ratio(step, chosen, precision, step_size, v)) - 1 if step_size < limit else math.inf
+                for v in (0.0, gradient_noise)
+            ]
+            row |= {"stability_limit": limit, "variance_bias": bias[0], "variance_bias_noisy": bias[1]}
+        except InputError:
+            row |= {"stability_limit": None, "variance_bias": None, "variance_bias_noisy": None}
+        rows.append(row)
+    head = f"{'integrator':28}{'order':>6}{'gradients':>10}{'stable below':>14}{'bias':>12}{'bias, noisy':>13}"
+    lines = [
+        f"{kind.__name__} on N(0, 1/{precision:g}), friction {friction:g}; relative bias of the variance at h = {step_size:g}, "
+        f"with full gradients and with independent gradient noise V = {gradient_noise:g}",
+        head,
+    ]
+    for row in rows:
+        cells = [row["stability_limit"], row["variance_bias"], row["variance_bias_noisy"]]
+        shown = ["-" if c is None else "explodes" if i and c == math.inf else f"{c:.4g}" for i, c in enumerate(cells)]
+        lines.append(
+            f"{row['integrator']:28}{row['order']:>6}{row['gradients_per_step']:>10}"
+            f"{shown[0]:>14}{shown[1]:>12}{shown[2]:>13}"
+        )
+    settings = {"dynamics": dynamics.lower(), "precision": precision, "friction": friction, "step_size": step_size}
+    emit({**settings, "gradient_noise": gradient_noise, "integrators": rows}, json, lines)
+
+
+@app.command()
+def rates(
+    order: Annotated[int, typer.Option(help="Weak order K of the integrator.")] = 2,
+    steps: Annotated[int, typer.Option(help="Number of steps L.")] = 100_000,
+    noise: Annotated[bool, typer.Option("--noise", help="Independent minibatches: the effective order is 1.")] = False,
+    json: Json = False,
+) -> None:
+    """Optimal rates alpha of the step size C L^-alpha, and the step size that minimises the bound."""
+    from . import theory
+
+    found = theory.rates(order, noise=noise)
+    best = {goal: theory.best_step_size(order, steps, noise=noise, goal=goal) for goal in ("bias", "mse")}
+    result: dict[str, Any] = {"order": order, "steps": steps, "noise": noise, "effective_order": found.order}
+    lines = [
+        f"order {order}, {'independent minibatches' if noise else 'full gradients'}: "
+        f"effective order {found.order}, {steps:,} steps"
+    ]
+    for goal, alpha, rate in (("bias", found.bias_alpha, found.bias_rate), ("mse", found.mse_alpha, found.mse_rate)):
+        result[goal] = {"alpha": alpha, "rate": rate, "step_size": best[goal].step_size, "bound": best[goal].error}
+        lines.append(
+            f"{goal}: h ~ L^-{alpha:.4g}, error ~ L^-{rate:.4g}; with unit constants h = {best[goal].step_size:.4g}, "
+            f"bound {best[goal].error:.4g}"
+        )
+    emit(result, json, lines)
+
+
+@sample_app.command()
+def gaussian(
+    dynamics: Annotated[str, typer.Option(help="sgld, sghmc or sgnht.")] = "sghmc",
+    integrator: Annotated[str | None, typer.Option(help="A word or name; by default the dynamics' own.")] = None,
+    friction: Annotated[float, typer.Option(help="Friction D.")] = 10.0,
+    step_size: Annotated[float | None, typer.Option(help="A fixed step size h.")] = None,
+    scale: Annotated[float | None, typer.Option(help="C of h = C L^-alpha or h_l = C l^-alpha.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="alpha of the same.")] = None,
+    schedule: Annotated[Shape, typer.Option(help="Which of the two.")] = Shape.fixed,
+    steps: Annotated[int, typer.Option(help="All steps, burn-in included.")] = 100_000,
+    chains: Annotated[int, typer.Option(help="Replicates.")] = 200,
+    batches: Annotated[str, typer.Option(help="full, iid, reshuffled, symmetric or cyclic.")] = "iid",
+    batch_size: Annotated[int, typer.Option(help="Rows a batch.")] = 10,
+    replacement: Annotated[bool, typer.Option(help="Whether an iid batch may hold a row twice.")] = True,
+    gradient: Annotated[str, typer.Option(help="minibatch, control-variate or svrg.")] = "minibatch",
+    gradient_noise: Annotated[float, typer.Option(help="Known variance V for SGHMC to subtract.")] = 0.0,
+    data_size: Annotated[int, typer.Option(help="Number of data N.")] = 1000,
+    data_mean: Annotated[float, typer.Option(help="Their exact mean.")] = 0.5,
+    burn_in: Annotated[int, typer.Option(help="Steps left out of the average.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of data, starts, batches and noise.")] = 0,
+    init_mean: Annotated[float, typer.Option(help="Mean of the starts.")] = 0.0,
+    init_var: Annotated[float, typer.Option(help="Variance of the starts.")] = 1.0,
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    json: Json = False,
+) -> None:
+    """The paper's experiment: the average of θ² over a Gaussian posterior, with its exact bias and MSE beside it."""
+    from . import experiment
+
+    step = experiment.step_size(step_size, scale, alpha, schedule.value, steps)
+    result = experiment.gaussian(
+        dynamics=dynamics_class(dynamics),
+        integrator=integrator,
+        friction=friction,
+        step_size=step,
+        steps=steps,
+        chains=chains,
+        batches=batches,
+        batch_size=batch_size,
+        replacement=replacement,
+        gradient=gradient,
+        gradient_noise=gradient_noise,
+        data_size=data_size,
+        data_mean=data_mean,
+        burn_in=burn_in,
+        seed=seed,
+        init_mean=init_mean,
+        init_var=init_var,
+        dtype=dtype,
+    )
+    emit(result, json, experiment.describe(result))
+
+
+@app.command()
+def reproduce(
+    figures: Annotated[list[str] | None, typer.Argument(help="fig1, or nothing for all there is.")] = None,
+    full: Annotated[bool, typer.Option("--full/--quick", help="The paper's own run counts, or fewer.")] = False,
+    out: Annotated[Path, typer.Option(help="Where the figures and results.json go.")] = Path("report"),
+    json: Json = False,
+) -> None:
+    """Reproduce the paper: simulated points with error bars over their exact curves, and a table."""
+    from .reproduce import reproduce as run
+
+    result, lines = run(figures or [], full=full, out=out)
+    emit(result, json, lines)

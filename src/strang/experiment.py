@@ -1,0 +1,221 @@
+"""The paper's synthetic experiment: the average of θ² over the posterior of a Gaussian mean, beside its exact errors."""
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import data, exact, gradient, linear, models, run
+from . import schedule as schedules
+from .dynamics import SGHMC, SGLD, SGNHT
+from .errors import InputError, choose
+from .integrator import spell
+
+GRADIENTS = {
+    "minibatch": gradient.minibatch,
+    "control-variate": gradient.control_variate,
+    "svrg": gradient.svrg,
+}
+DTYPES = ("float32", "float64")
+
+
+def square(position):
+    """The paper's test function φ(θ) = θ²."""
+    return position**2
+
+
+def standardised(size: int, mean: float, seed: int) -> np.ndarray:
+    """Normal draws shifted and scaled to this mean and unit population variance exactly.
+
+    >>> x = standardised(10, 0.5, seed=0)
+    >>> round(float(x.mean()), 12), round(float(x.var()), 12)
+    (0.5, 1.0)
+    """
+    if size < 2:
+        raise InputError(f"data-size is {size}; two data at least have a variance to standardise.")
+    x = np.random.default_rng(seed).normal(size=size)
+    return (x - x.mean()) / x.std() + mean
+
+
+def step_size(size: float | None, scale: float | None, alpha: float | None, kind: str, steps: int):
+    """What the options --step-size, or --scale and --alpha with --schedule, mean."""
+    if size is not None and scale is None and alpha is None:
+        return size
+    if size is None and scale is not None and alpha is not None:
+        return schedules.decreasing(scale, alpha) if kind == "decreasing" else schedules.fixed(scale, alpha, steps)
+    raise InputError("write either --step-size H, or --scale C and --alpha A (with --schedule fixed or decreasing).")
+
+
+def make_dynamics(kind, friction: float, gradient_noise: float):
+    """The dynamics with the experiment's numbers."""
+    if gradient_noise < 0:
+        raise InputError(f"gradient-noise is {gradient_noise}; a variance is not negative.")
+    if gradient_noise and kind is not SGHMC:
+        raise InputError("only sghmc subtracts a known gradient-noise; leave it out.")
+    if kind is SGHMC:
+        return SGHMC(friction=friction, gradient_noise=gradient_noise)
+    if kind in (SGLD, SGNHT):
+        return kind() if kind is SGLD else kind(friction=friction)
+    raise InputError("sgrhmc needs a metric, which is a function: use strang.sample in Python, or choose sghmc.")
+
+
+def gaussian(
+    *,
+    dynamics,
+    step_size,
+    steps: int,
+    chains: int,
+    integrator: str | None = None,
+    friction: float = 10.0,
+    batches: str = "iid",
+    batch_size: int = 10,
+    replacement: bool = True,
+    gradient: str = "minibatch",
+    gradient_noise: float = 0.0,
+    data_size: int = 1000,
+    data_mean: float = 0.5,
+    burn_in: int = 0,
+    seed: int = 0,
+    init_mean: float = 0.0,
+    init_var: float = 1.0,
+    dtype: str = "float32",
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """Bias and MSE of the average of θ² over many chains, with standard errors and the exact values."""
+    if gradient not in GRADIENTS:
+        raise choose("gradient", gradient, GRADIENTS)
+    if dtype not in DTYPES:
+        raise choose("dtype", dtype, DTYPES)
+    if not init_var >= 0:
+        raise InputError(f"init-var is {init_var}; a variance is not negative.")
+    chosen = make_dynamics(dynamics, friction, gradient_noise)
+    with jax.enable_x64(dtype == "float64"):
+        model = models.Gaussian(start_mean=init_mean, start_var=init_var)
+        x = standardised(data_size, data_mean, seed).astype(dtype)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", run.DivergenceWarning)  # told in the result
+            outcome = run.sample(
+                model,
+                data.arrays(x, batch=batch_size, order=batches, replacement=replacement),
+                chosen,
+                integrator=integrator,
+                step_size=step_size,
+                steps=steps,
+                chains=chains,
+                seed=seed,
+                average=square,
+                burn_in=burn_in,
+                gradient=GRADIENTS[gradient](),
+                progress=progress,
+            )
+        result = measured(outcome, truth(model, x))
+    step = spell(chosen, integrator or chosen.default_integrator)
+    # On this model variance reduction removes all gradient noise, so that what is left is the full gradient's law.
+    noise_free = gradient != "minibatch"
+    result["exact"] = exact_errors(
+        step,
+        chosen,
+        x,
+        batch=None if noise_free else batch_size,
+        order="full" if noise_free else batches,
+        replacement=replacement,
+        step_size=callable_on_arrays(step_size),
+        steps=steps,
+        burn_in=burn_in,
+        init_mean=init_mean,
+        init_var=init_var,
+    )
+    if not isinstance(chosen, SGNHT):
+        result["stability_limit"] = linear.stability_limit(step, chosen, 1.0 + data_size)
+    settings = {
+        "dynamics": dynamics.__name__.lower(),
+        "integrator": step.name,
+        "friction": friction,
+        "steps": outcome.steps,
+        "chains": chains,
+        "batches": batches,
+        "batch_size": batch_size,
+        "gradient": gradient,
+        "burn_in": burn_in,
+        "seed": seed,
+        "dtype": dtype,
+    }
+    return {**settings, **result}
+
+
+def truth(model: models.Gaussian, x) -> float:
+    """The posterior mean of θ²."""
+    mean, variance = model.posterior(x)
+    return mean**2 + variance
+
+
+def measured(outcome: run.Run, true: float) -> dict[str, Any]:
+    """Bias and MSE over the living chains, with standard errors over chains, and the run's health."""
+    error = outcome.each.mean["average"][outcome.alive] - true
+    count = max(len(error), 1)
+
+    def mean_and_error(values):
+        if not len(values):
+            return float("nan"), float("nan")
+        return float(values.mean()), float(values.std(ddof=1) / np.sqrt(count)) if count > 1 else float("nan")
+
+    bias, bias_se = mean_and_error(error)
+    mse, mse_se = mean_and_error(error**2)
+    return {
+        "bias": bias,
+        "bias_se": bias_se,
+        "mse": mse,
+        "mse_se": mse_se,
+        "mean": true + bias,
+        "truth": true,
+        "diverged": outcome.diverged,
+        "kinetic_temperature": outcome.temperature,
+        "gradient_noise": float(outcome.gradient_noise),
+        "seconds": outcome.seconds,
+        "steps_per_second": outcome.steps * outcome.job.program.chains / max(outcome.seconds, 1e-9),
+    }
+
+
+def callable_on_arrays(step_size):
+    """The step size as `exact` takes it: a number, or a function of an array of step numbers."""
+    if not callable(step_size):
+        return step_size
+    return lambda numbers: np.asarray(step_size(jnp.asarray(numbers, float)), float) * np.ones_like(numbers)
+
+
+def exact_errors(step, dynamics, x, *, batch, order, **settings) -> dict[str, float | None]:
+    """The exact bias and MSE, or None where there are none: a thermostat's step is not linear."""
+    if isinstance(dynamics, SGNHT):
+        return {"bias": None, "mse": None}
+    found = exact.finite_time(step, dynamics, data=np.asarray(x, float), batch=batch, order=order, **settings)
+    return {"bias": float(found.bias), "mse": float(found.mse)}
+
+
+def describe(result: dict[str, Any]) -> list[str]:
+    """The result for people."""
+
+    def against(name):
+        exact_value, se = result["exact"][name], result[f"{name}_se"]
+        if exact_value is None:
+            return "no exact value: the step is not linear"
+        z = f", {(result[name] - exact_value) / se:+.1f} standard errors off" if se and np.isfinite(exact_value) else ""
+        return f"exact {exact_value:.6g}{z}"
+
+    lines = [
+        f"{result['dynamics']} {result['integrator']}, {result['batches']} batches of {result['batch_size']}: "
+        f"{result['steps']:,} steps of {result['chains']} chains in {result['seconds']:.1f} s "
+        f"({result['steps_per_second']:,.0f} steps/s)",
+        f"mean of θ²  {result['mean']:.8g}   truth {result['truth']:.8g}",
+        f"bias        {result['bias']:.6g} ± {result['bias_se']:.2g}   {against('bias')}",
+        f"MSE         {result['mse']:.6g} ± {result['mse_se']:.2g}   {against('mse')}",
+    ]
+    if result["kinetic_temperature"] is not None:
+        lines.append(f"kinetic temperature {result['kinetic_temperature']:.5g} (1 where the law is right)")
+    lines.append(f"gradient noise V {result['gradient_noise']:.5g}")
+    if result["diverged"]:
+        limit = result.get("stability_limit")
+        hint = f"; {result['integrator']} is stable below {limit:.4g} here" if limit else ""
+        lines.append(f"{result['diverged']} of {result['chains']} chains diverged{hint}")
+    return lines
