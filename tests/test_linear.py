@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import scipy.linalg
-from schemes import ALL, label, scheme
 
 import strang
+from schemes import ALL, label, scheme
 from strang.cubature import circle
 from strang.errors import InputError
 from strang.linear import covariance, linearise, spectral_radius, stability_limit, variance_ratio
@@ -100,7 +100,9 @@ def test_the_covariance_is_that_of_scipys_lyapunov_equation(tested):
     maps = linearise(tested.step, tested.dynamics, 1.0, np.array([0.05, 0.3, 0.6]))
     for transition, push, noise, found in zip(*maps, covariance(maps, 0.4), strict=True):
         drive = noise @ noise.T + 0.4 * np.outer(push, push)
-        np.testing.assert_allclose(found, scipy.linalg.solve_discrete_lyapunov(transition, drive), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            found, scipy.linalg.solve_discrete_lyapunov(transition, drive), rtol=1e-9, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,9 @@ def test_stability_limits_with_a_formula(D):
 
 
 def test_a_step_size_below_the_limit_has_none():
-    assert stability_limit(scheme("leimkuhler:BAOAB").step, strang.SGHMC(friction=1.0), 1.0, largest=1.5) == float("inf")
+    assert stability_limit(scheme("leimkuhler:BAOAB").step, strang.SGHMC(friction=1.0), 1.0, largest=1.5) == float(
+        "inf"
+    )
 
 
 def test_a_thermostat_is_refused():

@@ -1,6 +1,6 @@
 """The command line. Results go to standard output (one JSON object with --json), progress and errors to standard error.
 
-It ends with 0, or with 2 and one sentence for bad input. JAX is imported only by the command that needs it.
+It ends with 0, or with 2 and one sentence for bad input.
 """
 
 import json
@@ -39,7 +39,7 @@ def main() -> None:
     except InputError as error:
         sentence = str(error)
     except UsageError as error:
-        sentence = f"{error.format_message()} Try --help."
+        sentence = f"{error.format_message().rstrip('.')}. Try --help."
         if "No such command" in sentence:
             known = ", ".join(sorted(error.ctx.command.commands))
             sentence = f"{error.format_message()} Choose one of: {known}."

@@ -72,8 +72,11 @@ def variance_ratio(step, dynamics, precision, h, gradient_noise=0.0):
 
 
 def spectral_radius(step, dynamics, precision, h):
-    """The growth factor of a step; at or above 1 it explodes."""
-    return np.abs(np.linalg.eigvals(linearise(step, dynamics, precision, h).transition)).max(-1)
+    """The growth factor of a step; above 1 it explodes. Infinite where a noise correction is impossible."""
+    transition = linearise(step, dynamics, precision, h).transition
+    possible = np.isfinite(transition).all((-2, -1))
+    growth = np.abs(np.linalg.eigvals(np.where(possible[..., None, None], transition, 0.0))).max(-1)
+    return np.where(possible, growth, np.inf)
 
 
 def stability_limit(step, dynamics, precision, largest: float | None = None) -> float:
