@@ -69,7 +69,7 @@ def test_one_compilation_serves_all_blocks_and_settings(numbers):
 
 def test_a_chain_does_not_depend_on_how_many_there_are(numbers):
     few, many = (strang.sample(**settings(numbers, chains=chains)) for chains in (2, 5))
-    np.testing.assert_array_equal(few.chain.state.position, many.chain.state.position[:2])
+    np.testing.assert_allclose(few.chain.state.position, many.chain.state.position[:2], rtol=1e-4)
 
 
 def test_a_grid_is_its_points(numbers):
@@ -111,8 +111,10 @@ def test_divergence_is_a_result(numbers):
         run = strang.sample(**settings(numbers, step_size=jnp.array([0.01, 1.0, 0.01]), steps=200))
     assert run.diverged == 1
     assert list(run.alive) == [True, False, True]
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(run.chain.state))
-    assert np.isfinite(run.average)
+    assert all(np.isfinite(np.asarray(leaf)[[0, 2]]).all() for leaf in jax.tree.leaves(run.chain.state))
+    assert all(np.isfinite(x).all() for x in (run.average, run.error, run.temperature, run.gradient_noise))
+    alone = strang.sample(**settings(numbers, step_size=0.01, steps=200))
+    np.testing.assert_allclose(run.each.mean["average"][[0, 2]], alone.each.mean["average"][[0, 2]], rtol=1e-4)
     assert 0 < int(run.chain.diverged_at[1]) < 200
     assert "diverged" in str(run)
 

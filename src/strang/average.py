@@ -1,6 +1,6 @@
 """Streaming averages, weighted by the step size, with their Monte Carlo error, in memory that no run length changes.
 
-A value is summed plainly within a granule (a fixed stretch of steps that begins at a multiple of its length), and each
+A value is summed plainly within a granule (a fixed stretch of steps that ends at a multiple of its length), and each
 granule's sum is added to a compensated total and to one of 32 batches; when these are full, neighbours are merged and
 batches become twice as long. Granules do not know where blocks of a run begin, so averages do not depend on blocks.
 """
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .tree import Tree, add, zeros
+from .tree import Tree, zeros
 
 BATCHES = 32
 
@@ -42,12 +42,9 @@ def accumulate(partial: Tree, weight, values: Tree) -> Tree:
 
 def close_granule(average: Average) -> Average:
     """Book the granule under way in the total and in its batch."""
-    partial, total = average.partial, average.total
-    booked = add(total, partial)
-    # Knuth's exact error of a sum, which XLA keeps because it does not reassociate floating-point additions.
-    shift = jax.tree.map(jnp.subtract, booked, total)
-    error = jax.tree.map(lambda t, b, s, x: (t - (b - s)) + (x - s), total, booked, shift, partial)
-
+    partial = average.partial
+    pairs = jax.tree.map(_add_to_pair, average.total, average.lost, partial)
+    total, lost = (jax.tree.map(lambda _, pair, part=part: pair[part], partial, pairs) for part in (0, 1))
     batches, length = lax.cond(
         average.granules == BATCHES * average.length,
         lambda: (jax.tree.map(_merge, average.batches), 2 * average.length),
@@ -55,7 +52,18 @@ def close_granule(average: Average) -> Average:
     )
     slot = average.granules // length
     batches = jax.tree.map(lambda rows, x: rows.at[slot].add(x), batches, partial)
-    return Average(zeros(partial), booked, add(average.lost, error), batches, average.granules + 1, length)
+    return Average(zeros(partial), total, lost, batches, average.granules + 1, length)
+
+
+def _add_to_pair(high, low, x):
+    """(high + low) + x as a new pair whose low part is below the rounding of the high one: twice the digits.
+
+    Knuth's exact error of a sum, then Dekker's renormalisation. XLA does not reassociate, so both survive compilation.
+    """
+    total = high + x
+    shift = total - high
+    low = low + ((high - (total - shift)) + (x - shift))
+    return total + low, low - ((total + low) - total)
 
 
 def _merge(rows):
@@ -92,7 +100,8 @@ def summarise(average: Average) -> Summary:
             _fit(used, total) > 1, np.sqrt(scatter) / _fit(np.where(weight > 0, weight, np.nan), total), np.nan
         )
 
-    return Summary(jax.tree.map(mean, sums), jax.tree.map(error, sums, batches))
+    with np.errstate(invalid="ignore", over="ignore"):  # the sums of a diverged chain
+        return Summary(jax.tree.map(mean, sums), jax.tree.map(error, sums, batches))
 
 
 def _fit(x, like):

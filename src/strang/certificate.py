@@ -116,7 +116,7 @@ def step_coefficients(step: Step, dynamics: Any, problem: Problem, periods: Any,
     """Taylor coefficients in h of E f after one period of production steps, averaged over the policy's outcomes."""
     dimension, duration = problem.slope.shape[-1], len(periods[0])
     nodes, weights = gaussian_cubature(duration * step.noises * dimension, 2 * top)
-    nodes = nodes.reshape(-1, duration, step.noises, dimension)
+    nodes = nodes.reshape(len(weights), duration, step.noises, dimension)
     h = circle(size)
     values = expectation(step, dynamics, problem, np.tile(h, (duration, 1)), periods, nodes, weights)
     return taylor(values, h, top)
@@ -127,7 +127,7 @@ def exact_coefficients(dynamics: Any, problem: Problem, duration: int, top: int,
     noisy = np.flatnonzero(_amplitude(dynamics, problem))
     few, weights = gaussian_cubature(top * len(noisy), 2 * top)
     nodes = np.zeros((len(few), top, 1, problem.points.shape[1]))
-    nodes[..., 0, noisy] = few.reshape(-1, top, len(noisy))
+    nodes[..., 0, noisy] = few.reshape(len(few), top, len(noisy))
     h = circle(size)
     coefficients = []
     for count in range(1, top + 1):

@@ -1,7 +1,7 @@
 """The Chain record, and `advance`: any number of steps of all chains in one compiled call.
 
-Everything random at step l is a function of (chain key, l), and every sum is booked at multiples of a fixed granule of
-steps; so 1000 steps are 311 + 689 steps bit for bit. Within a granule, all normals and batches of its steps are drawn
+Everything random at step l is a function of (chain key, l), and every sum is booked at multiples of a fixed number
+of steps; so 1000 steps are 311 + 689 steps bit for bit. Within a granule, all normals and batches of its steps are drawn
 together as plain array code, which is what makes small models fast: the loop over steps then only computes.
 """
 
@@ -19,12 +19,11 @@ from .average import Average
 from .data import Batch, Data
 from .gradient import noise_variance
 from .integrator import Step
-from .tree import Tree, where
+from .tree import Tree
 
 GRANULE_BYTES = 1 << 22  # what the draws of one granule may take
-LONGEST_GRANULE = 256
+MILESTONE = 256  # steps after which averages are booked and the gradient's noise is measured; the longest granule
 AVERAGE_AXES = Average(0, 0, 0, 0, None, None)  # chains lead all sums; the two counters are common
-NOISE_EVERY = 256  # steps between two measurements of the gradient's noise
 
 
 class Chain(NamedTuple):
@@ -38,7 +37,7 @@ class Chain(NamedTuple):
     noise: Tree  # sums of gradient-noise measurements, and their number
     measured: jax.Array
     alive: jax.Array
-    diverged_at: jax.Array  # the step at which a chain left the finite numbers; 0: never
+    diverged_at: jax.Array  # the step at which a chain left the finite numbers, where it stays; 0: never
 
 
 class Inputs(NamedTuple):
@@ -70,7 +69,7 @@ def granule_length(step: Step, data: Data, position: Tree, chains: int) -> int:
     rows = sum(x.nbytes // data.size for x in jax.tree.leaves(data.rows)) + 4
     one = chains * (normals + (0 if data.order == "full" else data.batch * rows))
     length = 1
-    while 2 * length <= LONGEST_GRANULE and 2 * length * one <= GRANULE_BYTES:
+    while 2 * length <= MILESTONE and 2 * length * one <= GRANULE_BYTES:
         length *= 2
     return length
 
@@ -114,7 +113,7 @@ def advance(program: Program, inputs: Inputs, chain: Chain, stop, trace: Tree = 
         chain = measure_noise(program, inputs, chain)
         count = jnp.minimum(stop - chain.step, program.granule - chain.step % program.granule)
         chain, trace = run_steps(program, inputs, chain, count, trace, (begin, jnp.uint32(thin)))
-        full = (chain.step % program.granule == 0) & (chain.step > inputs.burn_in)
+        full = (chain.step % MILESTONE == 0) & (chain.step > inputs.burn_in)
         average = lax.cond(
             full, jax.vmap(averages.close_granule, (AVERAGE_AXES,), AVERAGE_AXES), lambda x: x, chain.average
         )
@@ -143,20 +142,22 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
             def gradient(position):
                 return program.estimator(program.model, inputs.data, inputs.shared, carried, position, batch, key)
 
-            moved = program.step(dynamics, state, h, gradient, normals)
-            return moved, carried, is_finite(moved)
+            state = program.step(dynamics, state, h, gradient, normals)
+            return state, carried, is_finite(state.position), observe(program, dynamics, state)
 
         axes = (axis, 0, 0, sizes, 0, row_axes(inputs.data), 1, 0)
-        moved, carried, finite = jax.vmap(one, axes)(inputs.dynamics, state, carried, h, normals, rows, weights, keys)
-        alive, died = alive & finite, alive & ~finite
-        state = jax.vmap(where)(alive, moved, state)
-        values = jax.vmap(lambda dynamics, state: observe(program, dynamics, state), (axis, 0))(inputs.dynamics, state)
-        weight = jnp.where(alive & (l > inputs.burn_in), h, 0.0)
-        partial_sums = jax.vmap(averages.accumulate)(partial_sums, weight, values)
+        # A chain that has left the finite numbers cannot come back, so nothing need be done to keep it where it is; its
+        # sums are not used. Undoing its last step would cost every step of a large model another pass over memory.
+        state, carried, finite, values = jax.vmap(one, axes)(
+            inputs.dynamics, state, carried, h, normals, rows, weights, keys
+        )
+        died = alive & ~finite
+        weight = jnp.where(l > inputs.burn_in, h, 0.0)
+        partial_sums = jax.vmap(averages.accumulate, (0, sizes, 0))(partial_sums, weight, values)
         if trace is not None:
             slot = (l - begin - 1) // thin
             trace = jax.tree.map(lambda kept, x: kept.at[slot].set(x), trace, state.position)
-        return state, carried, alive, jnp.where(died, l, diverged_at), partial_sums, trace
+        return state, carried, alive & finite, jnp.where(died, l, diverged_at), partial_sums, trace
 
     carry = (chain.state, chain.carried, chain.alive, chain.diverged_at, chain.average.partial, trace)
     state, carried, alive, diverged_at, sums, trace = lax.fori_loop(0, count.astype(jnp.int32), body, carry)
@@ -167,9 +168,9 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
     return chain, trace
 
 
-def is_finite(state) -> jax.Array:
-    """Whether all numbers of one chain are finite, and small enough to be squared in single precision."""
-    squares = (jnp.square(x.astype(jnp.promote_types(x.dtype, jnp.float32))) for x in jax.tree.leaves(state))
+def is_finite(position: Tree) -> jax.Array:
+    """Whether all coordinates of one chain are finite, and small enough to be squared in single precision."""
+    squares = (jnp.square(x.astype(jnp.promote_types(x.dtype, jnp.float32))) for x in jax.tree.leaves(position))
     return jnp.isfinite(sum(jnp.sum(x) for x in squares))
 
 
@@ -229,11 +230,9 @@ def measure_noise(program: Program, inputs: Inputs, chain: Chain) -> Chain:
             )
         )(chain.carried, chain.state.position)
         values = jax.vmap(one)(chain.keys.probe, carried, chain.state.position)
-        kept = jax.tree.map(
-            lambda total, x: total + jax.vmap(jnp.multiply)(x, chain.alive.astype(x.dtype)), chain.noise, values
-        )
+        add = jax.vmap(lambda alive, total, value: jax.tree.map(lambda t, v: t + jnp.where(alive, v, 0), total, value))
+        kept = add(chain.alive, chain.noise, values)
         return kept, chain.measured + chain.alive.astype(jnp.uint32)
 
-    period = max(program.granule, NOISE_EVERY)
-    noise, count = lax.cond(chain.step % period == 0, measured, lambda: (chain.noise, chain.measured))
+    noise, count = lax.cond(chain.step % MILESTONE == 0, measured, lambda: (chain.noise, chain.measured))
     return chain._replace(noise=noise, measured=count)

@@ -80,7 +80,7 @@ def outer(factors: list[np.ndarray]) -> np.ndarray:
     return result
 
 
-def circle(radius: float, count: int = 16) -> np.ndarray:
+def circle(radius: float, count: int = 24) -> np.ndarray:
     """The upper half of `count` points on a circle, none of them real: √h has its cut along the negative numbers."""
     return radius * np.exp(2j * np.pi * (np.arange(count // 2) + 0.5) / count)
 

@@ -277,9 +277,16 @@ class Run:
 
     @property
     def error(self) -> Tree:
-        """The Monte Carlo standard error of `average`, from batch means within the living chains."""
+        """The Monte Carlo standard error of `average`: from batch means within the living chains, or from the spread
+        between them where a run is too short for batches (below 512 averaged steps)."""
         alive = max(int(self.alive.sum()), 1)
-        return jax.tree.map(lambda x: np.sqrt((x[self.alive] ** 2).sum(0)) / alive, self.each.error["average"])
+
+        def combine(mean, error):
+            within = np.sqrt((error[self.alive] ** 2).sum(0)) / alive
+            between = mean[self.alive].std(0, ddof=1) / np.sqrt(alive) if alive > 1 else np.nan
+            return np.where(np.isfinite(within), within, between)
+
+        return jax.tree.map(combine, self.each.mean["average"], self.each.error["average"])
 
     @property
     def temperature(self) -> float | None:

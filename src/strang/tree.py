@@ -57,11 +57,6 @@ def zeros(x: Tree) -> Tree:
     return jax.tree.map(jnp.zeros_like, x)
 
 
-def where(condition, x: Tree, y: Tree) -> Tree:
-    """x where the scalar condition holds, else y."""
-    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), x, y)
-
-
 def spread(value, like: Tree) -> Tree:
     """A tree shaped like `like`: `value` itself if it has that structure, else the one number `value` at every leaf."""
     if jax.tree.structure(value) == jax.tree.structure(like):
