@@ -6,6 +6,7 @@ One SGHMC step of `strang.sample` (batch, gradient, noise, update, averages, div
 minibatch gradient plus the bare drawing of a million normals, interleaved in one process; the ratio is what counts.
 """
 
+import itertools
 import time
 
 import jax
@@ -46,7 +47,7 @@ def main() -> None:
     generator = np.random.default_rng(0)
     start = [
         (generator.normal(size=shape).astype(np.float32) / np.sqrt(shape[0]), np.zeros(shape[1], np.float32))
-        for shape in zip(SIZES[:-1], SIZES[1:], strict=True)
+        for shape in itertools.pairwise(SIZES)
     ]
     rows = (generator.normal(size=(ROWS, SIZES[0])).astype(np.float32), generator.integers(10, size=ROWS))
     model = strang.Model(log_prior, log_likelihood, init=start)
@@ -90,7 +91,10 @@ def main() -> None:
         jax.block_until_ready(function())
     times = {name: min(best(function, STEPS) for _ in range(ROUNDS)) for name, function in runs.items()}
     count = sum(x.size for x in jax.tree.leaves(position))
-    print(f"{count:,} parameters, batch {BATCH}: gradient {1e3 * times['gradient']:.2f} ms, noise {1e3 * times['noise']:.2f} ms")
+    print(
+        f"{count:,} parameters, batch {BATCH}: "
+        f"gradient {1e3 * times['gradient']:.2f} ms, noise {1e3 * times['noise']:.2f} ms"
+    )
     for name in jobs:
         ratio = times[name] / (times["gradient"] + times["noise"])
         print(f"one step, {name}: {1e3 * times[name]:.2f} ms, {ratio:.3f} times gradient + noise")

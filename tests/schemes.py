@@ -8,8 +8,8 @@ from itertools import permutations
 from typing import NamedTuple
 
 import strang
+from strang.certificate.invariant import bowl, ordinary
 from strang.integrator import Step, spell
-from strang.invariant import bowl, ordinary
 
 COORDINATE = strang.SGNHT(friction=1.3, gain=0.7, thermostat="coordinate")
 RIEMANN = strang.SGRHMC(metric=bowl, friction=1.3, iterations=3)  # three sweeps do to h³ and compile in half the time

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from schemes import KICK, WORDS, label
-from strang.algebra import PERIODS, defect, exponential, multiply, word_order
+from strang.certificate.algebra import PERIODS, defect, exponential, multiply, word_order
 from strang.errors import InputError
 
 RUTH = (

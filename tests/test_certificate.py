@@ -12,21 +12,20 @@ from jax.flatten_util import ravel_pytree
 
 import strang
 from schemes import ALL, COORDINATE, KICK, RIEMANN, label, scheme
-from strang.algebra import PERIODS, word_order
-from strang.certificate import (
+from strang.certificate.algebra import PERIODS, word_order
+from strang.certificate.cubature import circle, gaussian_cubature, taylor
+from strang.certificate.invariant import bowl, invariant_order, ordinary, second_moment
+from strang.certificate.weak import (
     exact_coefficients,
     gradient,
-    invariant_order,
     random_problem,
     state_at,
     weak_order,
 )
-from strang.cubature import circle, gaussian_cubature, taylor
 from strang.dynamics.sghmc import damp, drift, kick_and_noise
 from strang.errors import InputError
 from strang.integrator import Substep
-from strang.invariant import bowl, ordinary, second_moment
-from strang.linear import linearise
+from strang.theory.linear import linearise
 
 
 @lru_cache

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import strang
-from strang import exact, schedule
-from strang.exact import finite_time
-from strang.linear import covariance, linearise
-from strang.population import expectations, posterior, sweep_moments
+from strang import schedule
+from strang.theory import exact
+from strang.theory.exact import finite_time
+from strang.theory.linear import covariance, linearise
+from strang.theory.population import expectations, posterior, sweep_moments
 
 PRIOR_VAR, NOISE_VAR, INIT_MEAN, INIT_VAR = 2.0, 0.8, 0.7, 1.3
 MODEL = {"prior_var": PRIOR_VAR, "noise_var": NOISE_VAR, "init_mean": INIT_MEAN, "init_var": INIT_VAR}

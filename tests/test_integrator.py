@@ -9,7 +9,7 @@ import strang
 from schemes import ALL, label, scheme
 from strang.errors import InputError
 from strang.integrator import Step, spell
-from strang.linear import linearise
+from strang.theory.linear import linearise
 
 
 @pytest.mark.parametrize(

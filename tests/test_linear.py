@@ -6,9 +6,9 @@ import scipy.linalg
 
 import strang
 from schemes import ALL, label, scheme
-from strang.cubature import circle
+from strang.certificate.cubature import circle
 from strang.errors import InputError
-from strang.linear import covariance, linearise, spectral_radius, stability_limit, variance_ratio
+from strang.theory.linear import covariance, linearise, spectral_radius, stability_limit, variance_ratio
 
 LINEAR = [tested for tested in ALL if tested.invariant is not None]
 

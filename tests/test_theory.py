@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import strang
-from strang import linear, theory
-from strang.closed import CLOSED
-from strang.exact import finite_time
+from strang import theory
+from strang.theory import linear
+from strang.theory.closed import CLOSED
+from strang.theory.exact import finite_time
+from strang.theory.optimal import GOALS
 
 NAMES = [f"{kind.__name__}-{name}" for kind, name in CLOSED]
 every_form = pytest.mark.parametrize(("kind", "name"), list(CLOSED), ids=NAMES)
@@ -81,7 +83,7 @@ def test_rates():
         theory.rates(0)
 
 
-@pytest.mark.parametrize("goal", theory.GOALS)
+@pytest.mark.parametrize("goal", GOALS)
 @pytest.mark.parametrize("noise", [False, True])
 def test_best_step_size_minimises_the_bound(goal, noise):
     best = theory.best_step_size(2, 5000, noise=noise, goal=goal, transient=0.7, discretisation=1.9)

@@ -1,4 +1,4 @@
-"""posteriors' SGHMC (PyTorch), one tensor for all chains: the log posterior is summed over chains, as they are apart."""
+"""posteriors' SGHMC (PyTorch), all chains in one tensor: the log posterior is summed over chains, which are apart."""
 
 import numpy as np
 import posteriors

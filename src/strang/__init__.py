@@ -2,6 +2,10 @@
 
 __version__ = "0.1.0"
 
+from . import data as data
+from . import gradient as gradient
+from . import models as models
+from . import schedule as schedule
 from .dynamics import SGHMC as SGHMC
 from .dynamics import SGLD as SGLD
 from .dynamics import SGNHT as SGNHT
@@ -9,10 +13,6 @@ from .dynamics import SGRHMC as SGRHMC
 from .errors import InputError as InputError
 from .integrator import Step as Step
 from .integrator import spell as spell
-from . import data as data
-from . import gradient as gradient
-from . import models as models
-from . import schedule as schedule
 from .models import Model as Model
 from .run import DivergenceWarning as DivergenceWarning
 from .run import Run as Run

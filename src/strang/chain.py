@@ -1,8 +1,8 @@
 """The Chain record, and `advance`: any number of steps of all chains in one compiled call.
 
 Everything random at step l is a function of (chain key, l), and every sum is booked at multiples of a fixed number
-of steps; so 1000 steps are 311 + 689 steps bit for bit. Within a granule, all normals and batches of its steps are drawn
-together as plain array code, which is what makes small models fast: the loop over steps then only computes.
+of steps; so 1000 steps are 311 + 689 steps bit for bit. Within a granule, all normals and batches of its steps are
+drawn together as plain array code, which is what makes small models fast: the loop over steps then only computes.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from .tree import Tree
 
 GRANULE_BYTES = 1 << 22  # what the draws of one granule may take
 MILESTONE = 256  # steps after which averages are booked and the gradient's noise is measured; the longest granule
-AVERAGE_AXES = Average(0, 0, 0, 0, None, None)  # chains lead all sums; the two counters are common
+AVERAGE_AXES: Any = Average(0, 0, 0, 0, None, None)  # type: ignore[arg-type]  # chains lead all sums; the two counters are common
 
 
 class Chain(NamedTuple):
@@ -188,7 +188,7 @@ def draw(program: Program, data: Data, chain: Chain, count):
     keys = many(random.fold, chain.keys.model) if hasattr(program.model, "likelihood_gradient") else None
     if data.order == "full":
         return normals, None, None, keys
-    # Step, row, chain: with the chains last, the draws and the sums over single-number rows run along contiguous memory.
+    # Step, row, chain: with chains last, the draws and the sums over single-number rows run along contiguous memory.
     l = numbers[:, None, None]
     salt = alone(lambda: data.salt(chain.keys.batch, l), count)
     indices = alone(lambda: data.indices(salt, l), count)

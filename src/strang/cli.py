@@ -109,9 +109,8 @@ def order(
         "gradients_per_step": step.gradients,
         "mismatch": list(certificate.mismatch),
     }
-    invariant_text = {None: "not computed: the step is not linear on a Gaussian", "exact": "exact on Gaussians"}.get(
-        invariant, f"order {invariant} on Gaussians"
-    )
+    texts: dict[Any, str] = {None: "not computed: the step is not linear on a Gaussian", "exact": "exact on Gaussians"}
+    invariant_text = texts.get(invariant, f"order {invariant} on Gaussians")
     coefficients = ", ".join(f"h^{k}: {m:.1e}" for k, m in enumerate(certificate.mismatch, start=1))
     lines = [
         f"{step.name} of {kind.__name__} with {batches} gradients: weak order {certificate.order}, "
@@ -132,8 +131,8 @@ def integrators(
     json: Json = False,
 ) -> None:
     """Every named scheme: order, gradients a step, stability limit, and exact bias on a Gaussian."""
-    from . import linear
     from .integrator import spell
+    from .theory import linear
     from .words import named
 
     kind = dynamics_class(dynamics)
@@ -147,7 +146,9 @@ def integrators(
         try:
             limit = linear.stability_limit(step, chosen, precision)
             bias = [
-                float(linear.variance_ratio(step, chosen, precision, step_size, v)) - 1 if step_size < limit else math.inf
+                float(linear.variance_ratio(step, chosen, precision, step_size, v)) - 1
+                if step_size < limit
+                else math.inf
                 for v in (0.0, gradient_noise)
             ]
             row |= {"stability_limit": limit, "variance_bias": bias[0], "variance_bias_noisy": bias[1]}
@@ -156,8 +157,8 @@ def integrators(
         rows.append(row)
     head = f"{'integrator':28}{'order':>6}{'gradients':>10}{'stable below':>14}{'bias':>12}{'bias, noisy':>13}"
     lines = [
-        f"{kind.__name__} on N(0, 1/{precision:g}), friction {friction:g}; relative bias of the variance at h = {step_size:g}, "
-        f"with full gradients and with independent gradient noise V = {gradient_noise:g}",
+        f"{kind.__name__} on N(0, 1/{precision:g}), friction {friction:g}; relative bias of the variance at "
+        f"h = {step_size:g}, with full gradients and with independent gradient noise V = {gradient_noise:g}",
         head,
     ]
     for row in rows:

@@ -21,7 +21,7 @@ ORDERS = ("full", "iid", "reshuffled", "symmetric", "cyclic")
 
 
 class Batch(NamedTuple):
-    """Rows along the leading axis, their weights (None: all 1), and the scale that makes their sum speak for all data."""
+    """Rows along the leading axis, their weights (None: all 1), and the scale with which they speak for all data."""
 
     rows: Tree
     weights: Any
@@ -60,14 +60,14 @@ class Data:
         return 2 * self.epoch if self.order == "symmetric" else self.epoch
 
     def salt(self, keys, l):
-        """What all rows of batch l share of its randomness, for each of many keys. `l` may have axes before the keys'."""
+        """What all rows of batch l share of its randomness, for each of many keys; `l` may have axes before theirs."""
         if self.order == "cyclic" or (self.order == "iid" and self.replacement):
             return keys
         turn = l if self.order == "iid" else l // jnp.uint32(self.period)
         return random.salts(random.fold(keys, turn), self.size)
 
     def indices(self, salt, l):
-        """Row numbers of batch l = 0, 1, ... from its salt: row, then key. In a ragged batch, surplus ones are >= size."""
+        """Row numbers of batch l = 0, 1, ... from its salt: row, then key. In a ragged batch, surplus ones are >= N."""
         if self.order == "iid" and self.replacement:
             return random.indices(salt, l, self.batch, self.size)
         place = jnp.arange(self.batch, dtype=jnp.uint32)[:, None]

@@ -1,4 +1,4 @@
-"""The paper's synthetic experiment: the average of θ² over the posterior of a Gaussian mean, beside its exact errors."""
+"""The paper's synthetic experiment: the average of θ² over the posterior of a Gaussian mean, with its exact errors."""
 
 import warnings
 from typing import Any
@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import data, exact, gradient, linear, models, run
+from . import data, gradient, models, run
 from . import schedule as schedules
 from .dynamics import SGHMC, SGLD, SGNHT
 from .errors import InputError, choose
 from .integrator import spell
+from .theory import finite_time, linear
 
 GRADIENTS = {
     "minibatch": gradient.minibatch,
@@ -189,7 +190,7 @@ def exact_errors(step, dynamics, x, *, batch, order, **settings) -> dict[str, fl
     """The exact bias and MSE, or None where there are none: a thermostat's step is not linear."""
     if isinstance(dynamics, SGNHT):
         return {"bias": None, "mse": None}
-    found = exact.finite_time(step, dynamics, data=np.asarray(x, float), batch=batch, order=order, **settings)
+    found = finite_time(step, dynamics, data=np.asarray(x, float), batch=batch, order=order, **settings)
     return {"bias": float(found.bias), "mse": float(found.mse)}
 
 

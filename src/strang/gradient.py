@@ -85,7 +85,7 @@ def _sweep(data: Data, term, prior):
 class Minibatch:
     """The plain estimate from one batch; all data at once (in chunks) under the order `full`."""
 
-    def prepare(self, model, data: Data, position: Tree, progress: bool):
+    def prepare(self, model, data: Data, position: Tree, progress: bool | None):
         return ()
 
     def start(self, position: Tree):
@@ -117,7 +117,7 @@ class ControlVariate(Minibatch):
     def __hash__(self):
         return hash((id(self.anchor), self.iterations, self.tolerance))
 
-    def prepare(self, model, data: Data, position: Tree, progress: bool) -> Anchor:
+    def prepare(self, model, data: Data, position: Tree, progress: bool | None) -> Anchor:
         point = find_mode(model, data, position, self, progress) if self.anchor is None else self.anchor
         point = jax.tree.map(lambda value, like: jnp.asarray(value, like.dtype), point, position)
         return Anchor(point, jax.jit(full_gradient, static_argnums=0)(model, data, point, jnp.zeros(2, jnp.uint32)))
@@ -165,7 +165,7 @@ def svrg(every: int = 100) -> SVRG:
     return SVRG(every)
 
 
-def find_mode(model, data: Data, start: Tree, settings: ControlVariate, progress: bool) -> Tree:
+def find_mode(model, data: Data, start: Tree, settings: ControlVariate, progress: bool | None) -> Tree:
     """A position where the full gradient is `tolerance` of what it was, or after `iterations` of L-BFGS."""
     if hasattr(model, "likelihood_gradient"):
         raise InputError(

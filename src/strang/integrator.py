@@ -70,7 +70,7 @@ def spell(dynamics, word) -> Step:
     """
     if isinstance(word, Step):
         return word
-    kind = dynamics if isinstance(dynamics, type) else type(dynamics)
+    kind: Any = dynamics if isinstance(dynamics, type) else type(dynamics)
     if isinstance(word, str) and word in kind.steps:
         return kind.steps[word]
     if not isinstance(word, str):
@@ -109,6 +109,8 @@ def parse(kind, word) -> tuple[Mapping[str, Piece], tuple[Share, ...], str]:
     else:
         prefix, shares = word
         name = f"{prefix}:" + " ".join(f"{letter}({share:g})" for letter, share in shares)
+    if not kind.alphabets:
+        raise InputError(f"{kind.__name__} has no words; choose one of: {', '.join(kind.steps)}.")
     if prefix not in kind.alphabets:
         raise InputError(
             f"{kind.__name__} has no alphabet {prefix!r} (in {name!r}); choose one of: {', '.join(kind.alphabets)}."
@@ -118,11 +120,7 @@ def parse(kind, word) -> tuple[Mapping[str, Piece], tuple[Share, ...], str]:
 
 def unqualified(kind, word: str) -> InputError:
     """What to write instead of a word without its alphabet."""
-    fitting = {
-        prefix: alphabet
-        for prefix, alphabet in kind.alphabets.items()
-        if word and all(letter.upper() in alphabet for letter in word)
-    }
+    fitting = {prefix: alphabet for prefix, alphabet in kind.alphabets.items() if set(word.upper()) == set(alphabet)}
     if not fitting:
         known = [*kind.steps, *(f"{prefix}:{''.join(alphabet)}..." for prefix, alphabet in kind.alphabets.items())]
         return InputError(f"{word!r} is no integrator of {kind.__name__}; choose one of: {', '.join(known)}.")
@@ -146,7 +144,7 @@ def check(name: str, alphabet: Mapping[str, Piece], shares: tuple[Share, ...]) -
         total = sum(share for other, share in shares if other.upper() == letter)
         if total == 0:
             raise InputError(f"{name!r} never applies {letter} ({piece.meaning}): it would not sample.")
-        if abs(total - 1) > 1e-12:
+        if not abs(total - 1) <= 1e-12:  # also where a share is not a number
             raise InputError(f"{name!r} applies {letter} ({piece.meaning}) for {total:g} h; the shares must add to 1.")
         if piece.noises and any(share < 0 for other, share in shares if other.upper() == letter):
             raise InputError(f"{name!r} runs {letter} ({piece.meaning}) backwards; noise has no negative time.")
@@ -160,8 +158,9 @@ def compose(name: str, alphabet: Mapping[str, Piece], shares: tuple[Share, ...])
     for letter, share in shares:
         piece = alphabet[letter.upper()]
         exact = letter.isupper() or piece.euler is None
+        move: Any = piece.flow if exact else piece.euler
         computes = piece.kicks and not fresh
-        letters.append((piece, piece.flow if exact else piece.euler, share, computes, exact))
+        letters.append((piece, move, share, computes, exact))
         gradients += computes
         noises += piece.noises
         fresh = (fresh or piece.kicks) and not piece.moves

@@ -71,7 +71,8 @@ def normals(key, l, like: Tree, copies: int) -> tuple[Tree, ...]:
         for leaf in leaves:
             calls = leaf.size if leaf.dtype == jnp.float64 else -(-leaf.size // 2)
             counter = jnp.arange(calls, dtype=jnp.uint32) + jnp.uint32(used)
-            row.append(_normal(*threefry(key, l, counter), leaf))
+            first, second = threefry(key, l, counter)
+            row.append(_normal(first, second, leaf))
             used += calls
         drawn.append(jax.tree.unflatten(structure, row))
     return tuple(drawn)
@@ -112,7 +113,8 @@ def indices(keys, l, count: int, n: int):
     if n <= 1 << 16:  # one word each: no probability is off by more than 2^-16 of itself
         a, b = threefry(keys, l, jnp.arange(-(-count // 2), dtype=jnp.uint32)[:, None])
         return high_product(jnp.concatenate([a, b], axis=-2)[..., :count, :], n)
-    return below(*threefry(keys, l, jnp.arange(count, dtype=jnp.uint32)[:, None]), n)
+    a, b = threefry(keys, l, jnp.arange(count, dtype=jnp.uint32)[:, None])
+    return below(a, b, n)
 
 
 def salts(keys, n: int) -> tuple:
@@ -136,14 +138,16 @@ def permute(salts: tuple, index, n: int):
             right = wrap(right + high_product(mix(left ^ other), rows), rows)
         return left + jnp.uint32(columns) * right
 
-    place = network(index)
     if columns * rows == n:
-        return place
-    return lax.while_loop(
-        lambda place: jnp.any(place >= jnp.uint32(n)),
-        lambda place: jnp.where(place >= jnp.uint32(n), network(place), place),
-        place,
-    )
+        return network(index)
+    shape = jnp.broadcast_shapes(jnp.shape(index), jnp.shape(salts[0][0]))
+    walk = jnp.broadcast_to(index, shape), jnp.ones(shape, bool)
+
+    def step(walk):
+        place = jnp.where(walk[1], network(walk[0]), walk[0])
+        return place, place >= jnp.uint32(n)
+
+    return lax.while_loop(lambda walk: jnp.any(walk[1]), step, walk)[0]
 
 
 def grid(n: int) -> tuple[int, int]:

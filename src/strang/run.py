@@ -147,15 +147,16 @@ def check_correction(dynamics, step, h: float) -> None:
     friction = float(np.min(dynamics.friction))
     if not 2 * friction >= h * variance:
         raise InputError(
-            f"gradient_noise {variance:g} needs step_size <= 2 friction / gradient_noise = {2 * friction / variance:g}, "
-            f"but it is {h:g}; write a smaller step, a larger batch or friction >= {h * variance / 2:g}."
+            f"gradient_noise {variance:g} needs step_size <= 2 friction / gradient_noise = "
+            f"{2 * friction / variance:g}, but it is {h:g}; write a smaller step, a larger batch, or "
+            f"friction >= {h * variance / 2:g}."
         )
 
 
 def check_model(model, data: Data, estimator, position: Tree) -> None:
     """One log prior and one log likelihood, without computing them: both must be single numbers."""
     datum = jax.tree.map(lambda rows: jax.ShapeDtypeStruct(rows.shape[1:], rows.dtype), data.rows)
-    parts = {"log_prior": (position,)}
+    parts: dict[str, tuple] = {"log_prior": (position,)}
     if not hasattr(model, "likelihood_gradient"):
         parts["log_likelihood"] = (position, datum)
     for name, arguments in parts.items():
@@ -244,7 +245,7 @@ def finish(job: Job, progress: bool | None) -> "Run":
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What came out: `average` and `error` over all chains, `chain` (the record to go on from), and the run's health."""
+    """What came out: `average` and `error` over all chains, `chain` (the record to go on from), the run's health."""
 
     job: Job
     chain: Chain

@@ -57,8 +57,13 @@ def zeros(x: Tree) -> Tree:
     return jax.tree.map(jnp.zeros_like, x)
 
 
+def alike(x: Tree, y: Tree) -> bool:
+    """Whether two trees have the same structure."""
+    return bool(jax.tree.structure(x) == jax.tree.structure(y))  # type: ignore[operator]
+
+
 def spread(value, like: Tree) -> Tree:
     """A tree shaped like `like`: `value` itself if it has that structure, else the one number `value` at every leaf."""
-    if jax.tree.structure(value) == jax.tree.structure(like):
+    if alike(value, like):
         return value
     return jax.tree.map(lambda _: value, like)

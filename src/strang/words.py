@@ -14,7 +14,9 @@ def palindromes(letters: str) -> list[str]:
 
 def named(kind) -> list[str]:
     """Every named scheme of a dynamics: the words of each alphabet, then the steps that are not words."""
-    words = [f"{prefix}:{word}" for prefix, alphabet in kind.alphabets.items() for word in palindromes("".join(alphabet))]
+    words = [
+        f"{prefix}:{word}" for prefix, alphabet in kind.alphabets.items() for word in palindromes("".join(alphabet))
+    ]
     if "leimkuhler" in kind.alphabets and len(kind.alphabets["leimkuhler"]) == 3:
         words.append("leimkuhler:BAOA")
     return [*words, *kind.steps]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from ..integrator import Piece, Substep
-from ..tree import Tree, add, axpy, dot, scale, size, zeros
+from ..tree import Tree, add, alike, axpy, cast, dot, scale, size, zeros
 from .sghmc import SGHMCState
 
 
@@ -92,10 +92,10 @@ class SGRHMC:
 def full(metric: Tree, position: Tree) -> bool:
     """Whether the metric is one matrix over the flattened position rather than a diagonal shaped like it."""
     n = size(position)
-    alike = jax.tree.structure(metric) == jax.tree.structure(position) and all(
+    same = alike(metric, position) and all(
         jnp.shape(g) == jnp.shape(x) for g, x in zip(jax.tree.leaves(metric), jax.tree.leaves(position), strict=True)
     )
-    return not alike and jnp.shape(metric) == (n, n)
+    return not same and jnp.shape(metric) == (n, n)
 
 
 def differentiate(function, position: Tree) -> Tree:
@@ -126,9 +126,11 @@ def damp(dynamics, state, sub: Substep):
     """dp = −D G⁻¹ p dt."""
     metric, rate = dynamics.metric(state.position), dynamics.friction * sub.time
     if not full(metric, state.position):
-        return state._replace(momentum=jax.tree.map(lambda g, p: jnp.exp(-rate / g) * p, metric, state.momentum))
+        return state._replace(
+            momentum=jax.tree.map(lambda g, p: jnp.exp(-cast(rate, p) / g) * p, metric, state.momentum)
+        )
     flat, unravel = ravel_pytree(state.momentum)
-    return state._replace(momentum=unravel(jax.scipy.linalg.expm(-rate * jnp.linalg.inv(metric)) @ flat))
+    return state._replace(momentum=unravel(jax.scipy.linalg.expm(-cast(rate, flat) * jnp.linalg.inv(metric)) @ flat))
 
 
 def damp_euler(dynamics, state, sub: Substep):

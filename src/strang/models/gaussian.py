@@ -20,7 +20,7 @@ class Gaussian:
         return -((datum - position) ** 2) / (2 * self.noise_var)
 
     def init(self, key):
-        # Paper: "random initializations". We: θ0 ~ N(start_mean, start_var), because nothing more is said (erratum A23).
+        # Paper: "random initializations". We: θ0 ~ N(start_mean, start_var), as nothing more is said (erratum A23).
         return self.start_mean + self.start_var**0.5 * jax.random.normal(key)
 
     def posterior(self, data) -> tuple[float, float]:

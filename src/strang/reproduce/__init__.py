@@ -10,7 +10,7 @@ FIGURES = ("fig1",)
 
 
 def reproduce(figures: list[str], *, full: bool, out: Path) -> tuple[dict[str, Any], list[str]]:
-    """Run the figures (by default all), write their pictures and `results.json` to `out`, and give results and lines."""
+    """Run the figures (by default all), write pictures and `results.json` to `out`, and give results and lines."""
     from . import figure1
 
     makers = {"fig1": figure1.make}

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import data, dynamics, experiment, linear, models, run
+from .. import data, dynamics, experiment, models, run
 from ..integrator import spell
+from ..theory import linear
 
 INTEGRATORS = {
     "chen:ABOBA": "splitting (chen:ABOBA)",
@@ -29,7 +30,9 @@ def make(full: bool, out: Path) -> tuple[dict[str, Any], list[str]]:
     x = experiment.standardised(1000, 0.5, seed=0).astype(np.float32)
     results = {word: measure(word, x, steps, replicates) for word in INTEGRATORS}
     picture = draw(results, out / "figure1.svg", steps, replicates)
-    head = f"Figure 1: bias of the mean of θ² over {steps:,} steps, {replicates} runs a point, batches of 10 of 1000, D = 10"
+    head = (
+        f"Figure 1: bias of the mean of θ², {replicates} runs of {steps:,} steps a point, batches of 10 of 1000, D = 10"
+    )
     return results, [head, *table(results), f"picture in {picture}"]
 
 
@@ -55,14 +58,19 @@ def measure(word: str, x: np.ndarray, steps: int, replicates: int) -> dict[str, 
     points = []
     for h, error, living in zip(SIZES, errors, alive, strict=True):
         point: dict[str, Any] = {"step_size": h, "diverged": int((~living).sum())}
-        exact = experiment.exact_errors(
-            step, chosen, x, batch=10, order="iid", step_size=h, steps=steps
-        )["bias"]
+        exact = experiment.exact_errors(step, chosen, x, batch=10, order="iid", step_size=h, steps=steps)["bias"]
         stable = bool(living.all())
-        point |= {"value": float(error.mean()) if stable else None, "exact": exact if np.isfinite(exact) else None}
+        point |= {
+            "value": float(error.mean()) if stable else None,
+            "exact": exact if exact is not None and np.isfinite(exact) else None,
+        }
         point["se"] = float(error.std(ddof=1) / np.sqrt(replicates)) if stable else None
         points.append(point)
-    return {"points": points, "stability_limit": linear.stability_limit(step, chosen, 1001.0), "seconds": outcome.seconds}
+    return {
+        "points": points,
+        "stability_limit": linear.stability_limit(step, chosen, 1001.0),
+        "seconds": outcome.seconds,
+    }
 
 
 def table(results: dict[str, Any]) -> list[str]:
@@ -100,7 +108,9 @@ def draw(results: dict[str, Any], path: Path, steps: int, replicates: int) -> Pa
             )
             axes.axvline(result["stability_limit"], color=line.get_color(), ls=":", lw=0.8)
         axes.set(xscale="log", yscale="log", xlabel="step size h", ylabel="bias of the mean of θ²")
-        axes.set_title(f"Points: {replicates} runs of {steps:,} steps. Curves: exact. Dotted: explodes beyond.", fontsize=9)
+        axes.set_title(
+            f"Points: {replicates} runs of {steps:,} steps. Curves: exact. Dotted: explodes beyond.", fontsize=9
+        )
         axes.legend(fontsize=8)
         figure.savefig(path, metadata={"Date": None})
         figure.savefig(path.with_suffix(".png"), dpi=140)

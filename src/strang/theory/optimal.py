@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from .closed import stability_limit as stability_limit
-from .closed import variance_ratio as variance_ratio
-from .errors import InputError, choose
+from ..errors import InputError, choose
+from ..integrator import Step
 from .exact import Schedule, finite_time
-from .integrator import Step
 from .linear import stability_limit as numerical_limit
 from .population import posterior
 

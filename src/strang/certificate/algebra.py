@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import product
 from math import factorial
 
-from .errors import InputError, choose
+from ..errors import InputError, choose
 
 Monomial = tuple[str, ...]
 Element = dict[Monomial, Fraction]

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from .data import ORDERS
-from .dynamics import SGNHT, SGRHMC
-from .errors import InputError, choose
-from .integrator import Step
+from ..data import ORDERS
+from ..dynamics import SGNHT, SGRHMC
+from ..errors import InputError, choose
+from ..integrator import Step
 from .linear import Linear, linearise
 from .periods import layout_of, period_maps
 from .population import Period, Posterior, independent_period, posterior, sweep_period

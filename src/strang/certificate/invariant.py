@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..errors import choose
+from ..integrator import Step, spell
+from ..theory.linear import Linear, covariance, linearise
 from .algebra import PERIODS
 from .cubature import circle, taylor
-from .errors import choose
-from .integrator import Step, spell
-from .linear import Linear, covariance, linearise
 
 
 def invariant_order(step: Any, dynamics: Any, batches: str = "full") -> int | str | None:
