@@ -19,7 +19,7 @@ from .average import Average
 from .data import Batch, Data
 from .gradient import noise_variance
 from .integrator import Step
-from .tree import Tree
+from .tree import Tree, dot
 
 GRANULE_BYTES = 1 << 22  # what the draws of one granule may take
 MILESTONE = 256  # steps after which averages are booked and the gradient's noise is measured; the longest granule
@@ -103,23 +103,25 @@ def begin(program: Program, inputs: Inputs, keys, positions: Tree) -> Chain:
 @partial(jax.jit, static_argnums=0)
 def advance(program: Program, inputs: Inputs, chain: Chain, stop, trace: Tree = None, thin=1):
     """The chains after step `stop`, and in `trace` (if given) the positions after every `thin` steps of this call."""
-    begin = chain.step
+    thinning = chain.step, jnp.uint32(thin)
 
-    def more(carry):
-        return carry[0].step < stop
-
-    def granule(carry):
+    def stretch(carry):
+        """To the next milestone, or to the end."""
         chain, trace = carry
         chain = measure_noise(program, inputs, chain)
-        count = jnp.minimum(stop - chain.step, program.granule - chain.step % program.granule)
-        chain, trace = run_steps(program, inputs, chain, count, trace, (begin, jnp.uint32(thin)))
-        full = (chain.step % MILESTONE == 0) & (chain.step > inputs.burn_in)
-        average = lax.cond(
-            full, jax.vmap(averages.close_granule, (AVERAGE_AXES,), AVERAGE_AXES), lambda x: x, chain.average
-        )
-        return chain._replace(average=average), trace
+        pause = jnp.minimum(stop, chain.step - chain.step % MILESTONE + MILESTONE)
 
-    return lax.while_loop(more, granule, (chain, trace))
+        def granule(carry):
+            chain, trace = carry
+            count = jnp.minimum(pause - chain.step, program.granule - chain.step % program.granule)
+            return run_steps(program, inputs, chain, count, trace, thinning)
+
+        chain, trace = lax.while_loop(lambda carry: carry[0].step < pause, granule, (chain, trace))
+        full = (chain.step % MILESTONE == 0) & (chain.step > inputs.burn_in)
+        close = jax.vmap(averages.close_granule, (AVERAGE_AXES,), AVERAGE_AXES)
+        return chain._replace(average=lax.cond(full, close, lambda average: average, chain.average)), trace
+
+    return lax.while_loop(lambda carry: carry[0].step < stop, stretch, (chain, trace))
 
 
 def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thinning):
@@ -133,7 +135,7 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
         l = first + i.astype(jnp.uint32) + 1
         h = inputs.schedule(l.astype(float))
         sizes = 0 if h.ndim else None
-        normals, rows, weights, keys = jax.tree.map(lambda x: x[i], draws)
+        normals, rows, weights, keys = jax.tree.map(lambda x: x[0 if program.granule == 1 else i], draws)
 
         def one(dynamics, state, carried, h, normals, rows, weights, key):
             carried = program.estimator.refresh(program.model, inputs.data, carried, state.position, l)
@@ -143,7 +145,8 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
                 return program.estimator(program.model, inputs.data, inputs.shared, carried, position, batch, key)
 
             state = program.step(dynamics, state, h, gradient, normals)
-            return state, carried, is_finite(state.position), observe(program, dynamics, state)
+            values = observe(program, dynamics, state)
+            return state, carried, is_finite(state, values), values
 
         axes = (axis, 0, 0, sizes, 0, row_axes(inputs.data), 1, 0)
         # A chain that has left the finite numbers cannot come back, so nothing need be done to keep it where it is; its
@@ -160,7 +163,11 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
         return state, carried, alive & finite, jnp.where(died, l, diverged_at), partial_sums, trace
 
     carry = (chain.state, chain.carried, chain.alive, chain.diverged_at, chain.average.partial, trace)
-    state, carried, alive, diverged_at, sums, trace = lax.fori_loop(0, count.astype(jnp.int32), body, carry)
+    if program.granule == 1:  # a large model: no inner loop to carry its arrays through
+        carry = body(jnp.int32(0), carry)
+    else:
+        carry = lax.fori_loop(0, count.astype(jnp.int32), body, carry)
+    state, carried, alive, diverged_at, sums, trace = carry
     average = chain.average._replace(partial=sums)
     chain = chain._replace(
         step=first + count, state=state, carried=carried, alive=alive, diverged_at=diverged_at, average=average
@@ -168,21 +175,26 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
     return chain, trace
 
 
-def is_finite(position: Tree) -> jax.Array:
-    """Whether all coordinates of one chain are finite, and small enough to be squared in single precision."""
-    squares = (jnp.square(x.astype(jnp.promote_types(x.dtype, jnp.float32))) for x in jax.tree.leaves(position))
-    return jnp.isfinite(sum(jnp.sum(x) for x in squares))
+def is_finite(state, values) -> jax.Array:
+    """Whether one chain is still among the numbers that can be squared. Where there is a temperature it tells at once:
+    a position that is not finite makes the momentum so with the next kick."""
+    if "temperature" in values:
+        return jnp.isfinite(values["temperature"])
+    return jnp.isfinite(dot(state.position, state.position))
 
 
 def draw(program: Program, data: Data, chain: Chain, count):
     """Normals, rows, weights and model keys of a granule's steps: step first, then chain."""
     numbers = chain.step + jnp.arange(program.granule, dtype=jnp.uint32)
 
+    # A large model's normals are drawn where they are used, which saves writing and reading them.
+    keep = alone if program.granule > 1 else lambda function, _: function()
+
     def many(function, keys):
         return jax.vmap(jax.vmap(function, (0, None)), (None, 0))(keys, numbers)
 
     position = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), chain.state.position)
-    normals = alone(
+    normals = keep(
         lambda: many(lambda key, l: random.normals(key, l, position, program.step.noises), chain.keys.noise), count
     )
     keys = many(random.fold, chain.keys.model) if hasattr(program.model, "likelihood_gradient") else None

@@ -43,8 +43,11 @@ def multiply(x: Tree, y: Tree) -> Tree:
 
 
 def dot(x: Tree, y: Tree):
-    """Sum of products over all coordinates, never conjugated: the certificate evaluates it at complex points."""
-    return sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True))
+    """Sum of products over all coordinates, in single precision at least, never conjugated: the certificate evaluates
+    it at complex points."""
+    leaves = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
+    wide = [(jnp.promote_types(a.dtype, jnp.float32), a, b) for a, b in leaves]
+    return sum(jnp.sum(a.astype(dtype) * b.astype(dtype)) for dtype, a, b in wide)
 
 
 def size(x: Tree) -> int:

@@ -75,7 +75,8 @@ class SGNHT:
         """dξ/dt: the gain times what the kinetic temperature exceeds 1 by."""
         if self.thermostat == "coordinate":
             return jax.tree.map(lambda p: cast(self.gain, p) * (p * p - 1), momentum)
-        return cast(self.gain, jax.tree.leaves(momentum)[0]) * (dot(momentum, momentum) / size(momentum) - 1)
+        excess = dot(momentum, momentum) / size(momentum) - 1
+        return cast(self.gain * excess, jax.tree.leaves(momentum)[0])
 
 
 def adapt(dynamics, state, sub: Substep):
