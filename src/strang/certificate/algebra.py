@@ -3,6 +3,10 @@
 A step that applies letter X for time c h turns f into e^{chX} f, so a word is a product of exponentials, the letter
 that acts first leftmost, and its weak order is the degree up to which the product agrees with the exponential of the
 sum of its letters. Nothing here knows a dynamics or a number format: it is an oracle independent of the certificate.
+
+Paper: operators composed last-first; the proof of the splitting's order prints h²/2 [O,B] and 1/96 (...). We: the first
+step leftmost, E f(X_L) = P¹ P² ... P^L f, and h²/4 [O,B], h³/96, because that is what the products here give
+(errata A7, A10).
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +30,9 @@ PERIODS = {
     "symmetric": ("abba", "baab"),
     "cyclic": ("ab",),
 }
-DEVIATION = "Δ"  # the kick on batch a is K + Δ, on batch b K − Δ
+# The kick on batch a is K + Δ, on batch b K − Δ.
+# Paper: ΔV_l = (∇Ũ_l − ∇U)·∇_p. We: minus that, because the force is −∇Ũ; orders do not see the sign (erratum A5).
+DEVIATION = "Δ"
 SIGN = {"m": 0, "a": 1, "b": -1}
 
 

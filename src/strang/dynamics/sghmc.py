@@ -159,6 +159,8 @@ def nogin(dynamics, state, h, gradient, noise):
 
 A = Piece("drift", drift, moves=True)
 KICK = Piece("kick", kick, kicks=True)
+# Paper: A drift, B friction, O kick+noise in the text, permuted in its appendix J; elsewhere B kick, O friction+noise.
+# We: letters always with their alphabet, because 'ABOBA' names two different schemes (erratum A8).
 SGHMC.alphabets = {
     "chen": {
         "A": A,
