@@ -80,6 +80,13 @@ def test_integrators_are_listed(capsys):
     assert abs(rows["leimkuhler:BAOAB"]["variance_bias"]) < 1e-12
 
 
+@pytest.mark.parametrize("dynamics", ["sgld", "sgnht", "sgrhmc"])
+def test_integrators_of_every_dynamics(capsys, dynamics):
+    status, out, _ = call(capsys, "integrators", "--dynamics", dynamics)
+    assert status == 0
+    assert len(out.splitlines()) > 3
+
+
 def test_rates(capsys):
     status, out, _ = call(capsys, "rates", "--order", "2", "--json")
     assert status == 0
@@ -106,6 +113,11 @@ def test_rates(capsys):
         ((*SMALL, "--dtype", "complex64"), "choose one of: float32, float64"),
         ((*SMALL, "--integrator", "euler"), "euler-old"),
         (("reproduce", "fig99"), "choose one of: fig1"),
+        (("reproduce", "fig1", "--out", "/proc/nowhere"), "cannot write or read /proc/nowhere"),
+        ((*SMALL, "--seed", "-1"), "seed is -1"),
+        ((*SMALL, "--friction", "inf"), "must be a positive number"),
+        ((*SMALL, "--gradient-noise", "nan"), "a variance is not negative"),
+        (("integrators", "--friction", "nan"), "must be positive"),
     ],
 )
 def test_bad_input_ends_with_2_and_one_sentence(capsys, tmp_path, monkeypatch, arguments, text):

@@ -2,10 +2,12 @@
 
 __version__ = "0.1.0"
 
+from . import certificate as certificate
 from . import data as data
 from . import gradient as gradient
 from . import models as models
 from . import schedule as schedule
+from . import theory as theory
 from .dynamics import SGHMC as SGHMC
 from .dynamics import SGLD as SGLD
 from .dynamics import SGNHT as SGNHT

@@ -43,6 +43,8 @@ def main() -> None:
         if "No such command" in sentence:
             known = ", ".join(sorted(error.ctx.command.commands))
             sentence = f"{error.format_message()} Choose one of: {known}."
+    except OSError as error:
+        sentence = f"cannot write or read {error.filename}: {error.strerror}."
     except typer.Abort:
         sentence = "stopped."
     print(f"strang: {sentence}", file=sys.stderr)
@@ -74,6 +76,11 @@ def dynamics_class(name: str):
     if name.lower() not in known:
         raise choose("dynamics", name, known)
     return known[name.lower()]
+
+
+def flat(position):
+    """The metric G = 1, with which SGRHMC is SGHMC."""
+    return 1 + 0 * position
 
 
 @app.callback(invoke_without_command=True)
@@ -123,7 +130,7 @@ def order(
 
 @app.command()
 def integrators(
-    dynamics: Annotated[str, typer.Option(help="sgld, sghmc or sgnht.")] = "sghmc",
+    dynamics: Annotated[str, typer.Option(help="sgld, sghmc, sgnht, or sgrhmc with G = 1.")] = "sghmc",
     precision: Annotated[float, typer.Option(help="Posterior precision K of the Gaussian model.")] = 1001.0,
     friction: Annotated[float, typer.Option(help="Friction D.")] = 10.0,
     step_size: Annotated[float, typer.Option(help="Step size h at which the bias is given.")] = 0.005,
@@ -136,9 +143,13 @@ def integrators(
     from .words import named
 
     kind = dynamics_class(dynamics)
-    if not (precision > 0 and friction > 0 and step_size > 0 and gradient_noise >= 0):
+    given = (precision, friction, step_size, gradient_noise)
+    if not (all(map(math.isfinite, given)) and min(given[:3]) > 0 and gradient_noise >= 0):
         raise InputError("precision, friction and step-size must be positive, gradient-noise not negative.")
-    chosen = kind() if kind.__name__ == "SGLD" else kind(friction=friction)
+    numbers: dict[str, Any] = {} if kind.__name__ == "SGLD" else {"friction": friction}
+    if kind.__name__ == "SGRHMC":
+        numbers["metric"] = flat
+    chosen = kind(**numbers)
     rows = []
     for word in named(kind):
         step = spell(kind, word)

@@ -34,6 +34,8 @@ def standardised(size: int, mean: float, seed: int) -> np.ndarray:
     >>> round(float(x.mean()), 12), round(float(x.var()), 12)
     (0.5, 1.0)
     """
+    if seed < 0:
+        raise InputError(f"seed is {seed}; write a whole number from 0 on.")
     if size < 2:
         raise InputError(f"data-size is {size}; two data at least have a variance to standardise.")
     x = np.random.default_rng(seed).normal(size=size)
@@ -51,7 +53,7 @@ def step_size(size: float | None, scale: float | None, alpha: float | None, kind
 
 def make_dynamics(kind, friction: float, gradient_noise: float):
     """The dynamics with the experiment's numbers."""
-    if gradient_noise < 0:
+    if not gradient_noise >= 0:
         raise InputError(f"gradient-noise is {gradient_noise}; a variance is not negative.")
     if gradient_noise and kind is not SGHMC:
         raise InputError("only sghmc subtracts a known gradient-noise; leave it out.")

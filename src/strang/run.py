@@ -102,8 +102,8 @@ def spread_over_chains(dynamics, chains: int):
             raise InputError(
                 f"{name} has shape {np.shape(value)}; it must be one number or one for each of {chains} chains."
             )
-        if name in ("friction", "gain") and not (np.asarray(value) > 0).all():
-            raise InputError(f"{name} is {np.min(value)}; it must be positive.")
+        if name in ("friction", "gain") and not ((np.asarray(value) > 0) & np.isfinite(value)).all():
+            raise InputError(f"{name} is {np.min(value)}; it must be a positive number.")
     grid = any(np.ndim(value) for value in single.values())
     dynamics = jax.tree.map(lambda x: jnp.asarray(x, float), dynamics)
     if grid:
