@@ -17,7 +17,7 @@ import strang
 from strang import random
 from strang.chain import advance
 from strang.gradient import batch_gradient
-from strang.run import prepare
+from strang.prepare import prepare
 
 STEPS, ROUNDS = 64, 7
 

@@ -9,7 +9,8 @@ import strang
 from strang import average as averages
 from strang import gradient
 from strang.chain import advance
-from strang.run import prepare, run_blocks
+from strang.prepare import prepare
+from strang.run import run_blocks
 
 ORDERS = ("full", "iid", "reshuffled", "symmetric", "cyclic")
 DYNAMICS = {

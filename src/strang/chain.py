@@ -23,7 +23,8 @@ from .tree import Tree, dot
 
 GRANULE_BYTES = 1 << 22  # what the draws of one granule may take
 MILESTONE = 256  # steps after which averages are booked and the gradient's noise is measured; the longest granule
-AVERAGE_AXES: Any = Average(0, 0, 0, 0, None, None)  # type: ignore[arg-type]  # chains lead all sums; the two counters are common
+# Chains lead all sums; the two counters are common.
+AVERAGE_AXES: Any = Average(0, 0, 0, 0, None, None)  # type: ignore[arg-type]
 
 
 class Chain(NamedTuple):

@@ -1,172 +1,25 @@
-"""`sample` and `blocks`: check what was asked for, then advance the chains block by block."""
+"""`sample` and `blocks`: advance the chains block by block, and report what came out."""
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from . import average as averages
-from . import random
-from .chain import Chain, Inputs, Program, advance, begin, granule_length
-from .data import Data
-from .errors import InputError
-from .gradient import Minibatch
-from .integrator import spell
+from .chain import Chain, advance
+from .prepare import Job, prepare
 from .progress import bar
-from .schedule import as_schedule, probe
 from .tree import Tree, size
 
 BLOCK_SECONDS = 0.5  # how long Ctrl-C and the progress bar may have to wait
 
 
-@dataclass(frozen=True)
-class Job:
-    """A checked request: the compiled code's program, its numbers, and where to stop."""
-
-    program: Program
-    inputs: Inputs
-    chain: Chain
-    steps: int
-    thin: int | None
-
-
 class DivergenceWarning(UserWarning):
     """Some chains left the finite numbers and stopped there."""
-
-
-def prepare(
-    model,
-    data: Data,
-    dynamics,
-    *,
-    integrator=None,
-    step_size,
-    steps: int,
-    chains: int = 1,
-    seed: int = 0,
-    average: Callable | None = lambda position: position,
-    burn_in: int = 0,
-    gradient=None,
-    init: Any = None,
-    thin: int | None = None,
-    progress: bool | None = None,
-) -> Job:
-    """Everything that `sample` checks before it starts."""
-    if not isinstance(data, Data):
-        raise InputError(
-            f"data is a {type(data).__name__}; wrap it first: strang.data.arrays(x, batch=10, order='iid')."
-        )
-    counts = {
-        "steps": (steps, 1),
-        "chains": (chains, 1),
-        "burn_in": (burn_in, 0),
-        "thin": (1 if thin is None else thin, 1),
-    }
-    for name, (value, least) in counts.items():
-        if isinstance(value, bool) or int(value) != value or value < least:
-            raise InputError(f"{name} is {value}; write a whole number, at least {least}.")
-    if steps >= 2**32 or not 0 <= seed < 2**64:
-        raise InputError(f"steps ({steps}) must be below 2^32 and seed ({seed}) from 0 to 2^64 - 1.")
-    if burn_in >= steps:
-        raise InputError(f"burn_in is {burn_in} of {steps} steps, which leaves nothing to average.")
-    estimator = Minibatch() if gradient is None else gradient
-    if data.order == "full" and type(estimator) is not Minibatch:
-        raise InputError(
-            "a full gradient has no noise to reduce; leave out gradient=, or choose another order of batches."
-        )
-    step = spell(dynamics, dynamics.default_integrator if integrator is None else integrator)
-    schedule = as_schedule(step_size, steps, chains)
-    dynamics, grid = spread_over_chains(dynamics, chains)
-    keys = random.chain_keys(seed, chains)
-    positions = starts(model, init, keys)
-    position = jax.tree.map(lambda x: x[0], positions)
-    check_correction(dynamics, step, probe(schedule, steps).max())
-    check_model(model, data, estimator, position)
-    program = Program(model, step, estimator, average, chains, granule_length(step, data, position, chains), grid)
-    shared = estimator.prepare(model, data, position, progress)
-    inputs = Inputs(data, dynamics, schedule, shared, jnp.uint32(burn_in))
-    return Job(program, inputs, begin(program, inputs, keys, positions), int(steps), thin)
-
-
-def spread_over_chains(dynamics, chains: int):
-    """The dynamics with one number a chain everywhere if any of its numbers differs between chains."""
-    numbers = {f.name: getattr(dynamics, f.name) for f in fields(dynamics) if not f.metadata.get("static")}
-    single = {name: value for name, value in numbers.items() if name != "gradient_noise" and value is not None}
-    for name, value in single.items():
-        if np.shape(value) not in ((), (chains,)):
-            raise InputError(
-                f"{name} has shape {np.shape(value)}; it must be one number or one for each of {chains} chains."
-            )
-        if name in ("friction", "gain") and not ((np.asarray(value) > 0) & np.isfinite(value)).all():
-            raise InputError(f"{name} is {np.min(value)}; it must be a positive number.")
-    grid = any(np.ndim(value) for value in single.values())
-    dynamics = jax.tree.map(lambda x: jnp.asarray(x, float), dynamics)
-    if grid:
-        dynamics = replace(
-            dynamics,
-            **{name: jnp.broadcast_to(jnp.asarray(value, float), (chains,)) for name, value in single.items()},
-        )
-        if "gradient_noise" in numbers:
-            noise = jax.tree.map(lambda x: jnp.broadcast_to(x, (chains, *x.shape)), dynamics.gradient_noise)
-            dynamics = replace(dynamics, gradient_noise=noise)
-    return dynamics, grid
-
-
-def starts(model, init, keys) -> Tree:
-    """One position a chain: the model's own start, or `init` (a position, or a function of a `jax.random` key)."""
-    init = model.init if init is None else init
-    if callable(init):
-        positions = jax.vmap(lambda key: init(random.jax_key(random.fold(key, 1))))(keys.start)
-    else:
-        positions = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (len(keys.start), *np.shape(x))), init)
-    leaves = jax.tree.leaves(positions)
-    if not leaves:
-        raise InputError("the start holds no numbers; init must give a position: a pytree of float arrays.")
-    for leaf in leaves:
-        if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            raise InputError(f"a start has dtype {leaf.dtype}; positions must be floating-point, such as jnp.zeros(3).")
-        if not np.isfinite(np.asarray(leaf, float)).all():
-            raise InputError("a start is not finite; init must give finite numbers.")
-    return positions
-
-
-def check_correction(dynamics, step, h: float) -> None:
-    """A known gradient noise can only be taken out of a noise that is larger."""
-    variance = max((float(np.max(v)) for v in jax.tree.leaves(getattr(dynamics, "gradient_noise", 0.0))), default=0.0)
-    if variance == 0:
-        return
-    if not step.name.startswith(dynamics.corrected):
-        raise InputError(
-            f"{step.name!r} does not correct for gradient_noise; choose a 'chen:' word or 'nogin', or leave it out."
-        )
-    friction = float(np.min(dynamics.friction))
-    if not 2 * friction >= h * variance:
-        raise InputError(
-            f"gradient_noise {variance:g} needs step_size <= 2 friction / gradient_noise = "
-            f"{2 * friction / variance:g}, but it is {h:g}; write a smaller step, a larger batch, or "
-            f"friction >= {h * variance / 2:g}."
-        )
-
-
-def check_model(model, data: Data, estimator, position: Tree) -> None:
-    """One log prior and one log likelihood, without computing them: both must be single numbers."""
-    datum = jax.tree.map(lambda rows: jax.ShapeDtypeStruct(rows.shape[1:], rows.dtype), data.rows)
-    parts: dict[str, tuple] = {"log_prior": (position,)}
-    if not hasattr(model, "likelihood_gradient"):
-        parts["log_likelihood"] = (position, datum)
-    for name, arguments in parts.items():
-        try:
-            value = jax.eval_shape(getattr(model, name), *arguments)
-        except (TypeError, ValueError) as error:
-            shapes = [str(jax.tree.map(lambda x: x.shape, a)) for a in arguments]
-            raise InputError(f"{name} fails on shapes {', '.join(shapes)}: {str(error).splitlines()[0]}") from error
-        if getattr(value, "shape", None) != ():
-            raise InputError(f"{name} gives {value}; it must give one number (for one datum).")
 
 
 def run_blocks(job: Job, every: int | None) -> Iterator[tuple[Chain, Tree]]:
