@@ -39,6 +39,8 @@ lint: setup
 
 bench: setup
 	$(PYTHON) benchmarks/peers.py
+	$(PYTHON) benchmarks/step_cost.py
+	$(PYTHON) benchmarks/exactness.py
 
 clean:
 	rm -rf $(VENV) report

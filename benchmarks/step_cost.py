@@ -4,10 +4,13 @@
 
 One SGHMC step of `strang.sample` (batch, gradient, noise, update, averages, divergence check) against the bare jitted
 minibatch gradient plus the bare drawing of a million normals, interleaved in one process; the ratio is what counts.
+Two readings of "bare": jitted functions that are called, as in a loop of one's own, and the harder one, each alone in a
+compiled loop that never hands its arrays back.
 """
 
 import itertools
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -67,23 +70,28 @@ def compare(name: str, model, rows, batch: int) -> None:
     position = jax.tree.map(lambda x: x[0], jobs["no average"].chain.state.position)
     keys = random.chain_keys(0, 1)
 
-    @jax.jit
-    def gradients(position, data):
-        """The bare gradient on a new batch each time; taking a tiny step keeps the compiler from leaving any out."""
+    def gradient(position, data, l):
+        return batch_gradient(model, position, data.get(keys.batch[0], l), None)
 
-        def body(l, position):
-            slope = batch_gradient(model, position, data.get(keys.batch[0], l.astype(jnp.uint32)), None)
-            return jax.tree.map(lambda x, g: x - 1e-9 * g, position, slope)
+    def noise(position, l):
+        return random.normals(keys.noise[0], l, position, 1)[0]
 
-        return jax.lax.fori_loop(0, STEPS, body, position)
+    def called(function):
+        compiled = jax.jit(function)
+        return lambda *given: [jax.block_until_ready(compiled(*given, jnp.uint32(l))) for l in range(STEPS)][-1]
 
-    @jax.jit
-    def noises(position):
-        def body(l, total):
-            drawn = random.normals(keys.noise[0], l.astype(jnp.uint32), position, 1)[0]
-            return jax.tree.map(jnp.add, total, drawn)
+    def looped(function):
+        """Adding a little of each result keeps the compiler from leaving any out."""
 
-        return jax.lax.fori_loop(0, STEPS, body, position)
+        @jax.jit
+        def run(position, *given):
+            def body(l, position):
+                result = function(position, *given, l.astype(jnp.uint32))
+                return jax.tree.map(lambda x, y: x - 1e-9 * y, position, result)
+
+            return jax.lax.fori_loop(0, STEPS, body, position)
+
+        return run
 
     def steps(job):
         """Some steps of a run under way: not the first, with which the gradient's noise is measured."""
@@ -92,20 +100,21 @@ def compare(name: str, model, rows, batch: int) -> None:
         )
         return lambda: advance(job.program, job.inputs, chain, jnp.uint32(1 + STEPS), None, jnp.uint32(1))
 
-    runs = {"gradient": lambda: gradients(position, data), "noise": lambda: noises(position)}
+    bare = {"called": called, "looped": looped}
+    runs = {f"gradient {how}": partial(make(gradient), position, data) for how, make in bare.items()}
+    runs |= {f"noise {how}": partial(make(noise), position) for how, make in bare.items()}
     runs |= {what: steps(job) for what, job in jobs.items()}
     for function in runs.values():
         jax.block_until_ready(function())
     rounds = [{what: seconds(function) for what, function in runs.items()} for _ in range(ROUNDS)]
-    best = {what: min(one[what] for one in rounds) for what in runs}
+    best = {what: 1e3 * min(one[what] for one in rounds) for what in runs}
     count = sum(x.size for x in jax.tree.leaves(position))
-    print(
-        f"{name}, {count:,} parameters, batch {batch}: "
-        f"gradient {1e3 * best['gradient']:.2f} ms, noise {1e3 * best['noise']:.2f} ms"
-    )
+    print(f"{name}, {count:,} parameters, batch {batch}")
+    for how in bare:
+        print(f"  {how}: gradient {best[f'gradient {how}']:.2f} ms, noise {best[f'noise {how}']:.2f} ms")
     for what in jobs:
-        ratio = best[what] / (best["gradient"] + best["noise"])
-        print(f"  one step, {what}: {1e3 * best[what]:.2f} ms, {ratio:.3f} times gradient + noise")
+        ratios = [best[what] / (best[f"gradient {how}"] + best[f"noise {how}"]) for how in bare]
+        print(f"  one step, {what}: {best[what]:.2f} ms, {ratios[0]:.3f} times called, {ratios[1]:.3f} times looped")
 
 
 def main() -> None:
