@@ -13,7 +13,6 @@ from jax.flatten_util import ravel_pytree
 import strang
 from schemes import ALL, COORDINATE, KICK, RIEMANN, label, scheme
 from strang.certificate.algebra import PERIODS, word_order
-from strang.certificate.cubature import circle, gaussian_cubature, taylor
 from strang.certificate.invariant import bowl, invariant_order, ordinary, second_moment
 from strang.certificate.weak import (
     exact_coefficients,
@@ -25,6 +24,7 @@ from strang.certificate.weak import (
 from strang.dynamics.sghmc import damp, drift, kick_and_noise
 from strang.errors import InputError
 from strang.integrator import Substep
+from strang.theory.cubature import circle, gaussian_cubature, taylor
 from strang.theory.linear import linearise
 
 

@@ -6,8 +6,8 @@ import scipy.linalg
 
 import strang
 from schemes import ALL, label, scheme
-from strang.certificate.cubature import circle
 from strang.errors import InputError
+from strang.theory.cubature import circle
 from strang.theory.linear import covariance, linearise, spectral_radius, stability_limit, variance_ratio
 
 LINEAR = [tested for tested in ALL if tested.invariant is not None]

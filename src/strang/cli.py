@@ -263,13 +263,18 @@ def gaussian(
 
 @app.command()
 def reproduce(
-    figures: Annotated[list[str] | None, typer.Argument(help="fig1, or nothing for all there is.")] = None,
+    figures: Annotated[list[str] | None, typer.Argument(help="Their names (see above); by default all.")] = None,
     full: Annotated[bool, typer.Option("--full/--quick", help="The paper's own run counts, or fewer.")] = False,
-    out: Annotated[Path, typer.Option(help="Where the figures and results.json go.")] = Path("report"),
+    out: Annotated[Path, typer.Option(help="Where index.html and results.json go.")] = Path("report"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Make all parts anew, also those kept in OUT/parts.")] = False,
     json: Json = False,
 ) -> None:
-    """Reproduce the paper: simulated points with error bars over their exact curves, and a table."""
-    from .reproduce import reproduce as run
+    """Reproduce the paper as one HTML page: simulated points over exact curves, and a verdict on every claim.
 
-    result, lines = run(figures or [], full=full, out=out)
-    emit(result, json, lines)
+    Figures: fig1, fig2, fig3, unit (where the theory holds), order2 (how order 2 comes back), theorems, meanflow and
+    table1. A killed run goes on where it was.
+    """
+    from . import reproduce as paper
+
+    report = paper.reproduce(figures or [], effort=paper.FULL if full else paper.QUICK, out=out, fresh=fresh)
+    emit(paper.results(report, paper.about_page(report)), json, paper.describe(report, out))

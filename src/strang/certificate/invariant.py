@@ -13,9 +13,9 @@ import numpy as np
 
 from ..errors import choose
 from ..integrator import Step, spell
+from ..theory.cubature import circle, taylor
 from ..theory.linear import Linear, covariance, linearise
 from .algebra import PERIODS
-from .cubature import circle, taylor
 
 
 def invariant_order(step: Any, dynamics: Any, batches: str = "full") -> int | str | None:

@@ -24,8 +24,8 @@ from jax.flatten_util import ravel_pytree
 
 from ..errors import choose
 from ..integrator import Step, spell
+from ..theory.cubature import circle, gaussian_cubature, limit_weights, taylor
 from .algebra import PERIODS
-from .cubature import circle, gaussian_cubature, limit_weights, taylor
 from .invariant import ordinary
 
 MATCH = 1e-10  # what agrees does so to a few 1e-12; what does not differs by 1e-5 or more, unless D is huge

@@ -1,0 +1,95 @@
+"""Finished parts on disk, so that a killed reproduction goes on where it was, and never takes what is not its own.
+
+A part is kept under a name made of its function, its settings, the versions of JAX and NumPy, and the code of this
+package but its drawing: whatever could change the numbers changes the name.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import __version__
+from .record import Part
+
+LOOKS = ("draw.py", "page.py")  # change how numbers look, not what they are
+DEPENDENCIES = ("jax", "jaxlib", "numpy", "scipy")
+
+
+class Kept(NamedTuple):
+    """A part's result, the seconds it took when it was made, and whether it came from the disk."""
+
+    result: Any
+    seconds: float
+    reused: bool
+
+
+def versions() -> dict[str, str]:
+    """What the numbers were made with."""
+    found = {name: importlib.metadata.version(name) for name in DEPENDENCIES}
+    return {"strang": __version__, "python": platform.python_version(), "machine": platform.machine(), **found}
+
+
+@cache
+def fingerprint() -> str:
+    """A hash of the package's code and of the versions."""
+    digest = hashlib.sha256(json.dumps(versions(), sort_keys=True).encode())
+    root = Path(__file__).resolve().parent.parent
+    for path in sorted(path for path in root.rglob("*.py") if path.name not in LOOKS):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def key(part: Part) -> dict[str, Any]:
+    """Everything that decides the part's result."""
+    function = f"{part.function.__module__}.{part.function.__qualname__}"
+    return {"function": function, "settings": part.settings, "code": fingerprint()}
+
+
+def keep(part: Part, folder: Path, fresh: bool = False) -> Kept:
+    """The part's result: from the folder if exactly this was kept there, else made now and kept."""
+    wanted = key(part)
+    name = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:24]
+    path = folder / f"{name}.json"
+    found = read(path)
+    if not fresh and found is not None and found.get("key") == wanted:
+        return Kept(found["result"], found["seconds"], True)
+    started = time.perf_counter()
+    result = part.function(**part.settings)
+    seconds = time.perf_counter() - started
+    content = {"result": result, "seconds": seconds, "key": wanted}
+    write(path, json.dumps({**content, "checksum": checksum(content)}, allow_nan=False))
+    return Kept(result, seconds, False)
+
+
+def checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """What was kept, or None where there is nothing, or nothing whole: then it is made anew."""
+    try:
+        content = json.loads(path.read_text())
+        claimed = content.pop("checksum")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return content if claimed == checksum(content) else None
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file so that a kill at any moment leaves the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,301 @@
+"""Averages under the invariant measure of a shipped step with minibatch gradients, in one dimension, without sampling.
+
+The Kolmogorov operator of a step on batch i, (P_i f)(x) = E f(step(x, ξ)), becomes a matrix on orthonormal Hermite
+polynomials of bounded total degree in the dynamics' coordinates: (q, p) for SGHMC, q for SGLD. It is the Galerkin
+projection in the Gaussian weight, with all integrals by Gauss-Hermite rules that run the production step in double
+precision. A period of the minibatch order is an average of products of such matrices; its left fixed vector holds the
+moments of the invariant measure at the start of a period.
+
+Affine gradients, of whatever slopes, map the polynomials of each total degree to themselves: the answer is then exact
+to rounding once the degree is that of the function. For other entire gradients of at most linear growth it converges
+faster than any power of the degree, if the scales suit: the invariant density over the Gaussian weight must be square
+integrable, so the weight's scale must exceed 1/√2 of that of the measure's tails, and is best not much larger.
+
+Paper: operators are composed with the last step first. We: the first step leftmost, E f(X_L) = P_1 P_2 ... P_L f,
+because P_1 P_2 f is P_1 applied to the function P_2 f (erratum A7).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from scipy.sparse.linalg import ArpackError, eigs
+
+from ..data import ORDERS
+from ..dynamics import SGHMC, SGLD
+from ..errors import InputError, choose
+from ..integrator import Step, spell
+from .cubature import gauss_hermite
+
+MOST_BATCHES = 10  # a random order takes 2^R products of matrices
+ENOUGH = {1: 1000, 2: 16, 3: 10, 4: 7}  # nodes for each of so many normals: errors < 1e-9 on a double well, h <= 0.3
+SMALL = 200  # functions up to which all eigenvalues cost nothing
+QUICK = {"xla_backend_optimization_level": 0}  # compiling takes longer than running
+Function = Callable[[Any], Any]
+Rule = tuple[np.ndarray, np.ndarray]
+
+
+class Operator(NamedTuple):
+    """Of a step: column c of `matrix` is P φ_c, and `seen` is E f at the step's end, both in the basis φ.
+
+    Of several steps: `matrix` is their product and `seen` the sum of E f over their ends, both averaged over the order.
+    """
+
+    matrix: np.ndarray
+    seen: np.ndarray
+
+
+class Space(NamedTuple):
+    """Exponents (functions x 2) of the products of Hermite polynomials in (x − center)/scale.
+
+    One coordinate is as two of which the second has degree 0 only.
+    """
+
+    exponents: np.ndarray
+    tops: tuple[int, int]
+    center: np.ndarray
+    scale: np.ndarray
+
+
+class Rules(NamedTuple):
+    """Nodes and weights along the first coordinate, along the second, and of the normals (normals x nodes)."""
+
+    first: Rule
+    second: Rule
+    normals: Rule
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The full gradient. Two of the same gradients are equal, so that they share a compilation."""
+
+    gradients: tuple[Function, ...]
+
+    def __call__(self, position: Any) -> Any:
+        return sum(gradient(position) for gradient in self.gradients) / len(self.gradients)
+
+
+def square(position: Any) -> Any:
+    return position**2
+
+
+def polynomials(tops: tuple[int, int], center: np.ndarray, scale: np.ndarray) -> Space:
+    """Total degree up to the first top, and degree up to the second in the second coordinate; the constant first.
+
+    >>> polynomials((2, 2), np.zeros(2), np.ones(2)).exponents.tolist()
+    [[0, 0], [0, 1], [1, 0], [0, 2], [1, 1], [2, 0]]
+    """
+    pairs = [(i, j) for i in range(tops[0] + 1) for j in range(tops[1] + 1) if i + j <= tops[0]]
+    return Space(np.array(sorted(pairs, key=lambda pair: (sum(pair), pair))), tops, center, scale)
+
+
+def hermite(x: np.ndarray, top: int) -> np.ndarray:
+    """Probabilists' Hermite polynomials of degree 0 ... top, orthonormal, along a new axis before the last.
+
+    >>> hermite(np.array([2.0, 3.0]), 2).T * np.sqrt([1, 1, 2])
+    array([[1., 2., 3.],
+           [1., 3., 8.]])
+    """
+    values = np.empty((*x.shape[:-1], top + 1, x.shape[-1]))
+    values[..., 0, :] = 1
+    for k in range(top):
+        before = np.sqrt(k) * values[..., k - 1, :] if k else 0.0
+        values[..., k + 1, :] = (x * values[..., k, :] - before) / np.sqrt(k + 1)
+    return values
+
+
+def rules_for(tops: tuple[int, int], noises: int) -> Rules:
+    """Gauss rules exact for affine gradients, with half as many nodes again for others.
+
+    A product of two polynomials of degree n needs n + 1 nodes; one of degree n in a normal n/2 + 1. Where a step has
+    several normals they get fewer: what is lost are high powers of √h, and nothing of what low degrees need.
+    """
+    first, second = (gauss_hermite(top + 1 + top // 2) for top in tops)
+    nodes, mass = gauss_hermite(min(tops[0] // 2 + 1, ENOUGH.get(noises, 6)))
+    grid, masses = (np.meshgrid(*[part] * noises, indexing="ij") for part in (nodes, mass))
+    normals = np.stack([part.ravel() for part in grid]), np.prod([part.ravel() for part in masses], axis=0)
+    return Rules(first, second, normals)
+
+
+@partial(jax.jit, static_argnums=(0, 1), compiler_options=QUICK)
+def _move(step, gradients, dynamics, h, points, normals):
+    """Position and coordinates, gradient x point x noise, after a step from each of `points` with each of `normals`."""
+
+    def move(gradient, point, noise):
+        state = step(dynamics, dynamics.at(*point), h, gradient, tuple(noise))
+        return state.position, *dynamics.coordinates(state)
+
+    ends = [
+        jax.vmap(jax.vmap(partial(move, gradient), (None, 1)), (1, None))(points, normals) for gradient in gradients
+    ]
+    return tuple(jax.numpy.stack(part) for part in zip(*ends, strict=True))
+
+
+def operators(
+    step: Step, dynamics: Any, gradients: tuple[Function, ...], h: float, space: Space, function: Function
+) -> list[Operator]:
+    """The operators of one step with each gradient.
+
+    Sums over a product rule go one coordinate at a time, and the nodes of the first coordinate one after the other:
+    only the ends that belong to one of them exist at once.
+    """
+    (along, along_mass), (across, across_mass), (normals, mass) = rules_for(space.tops, step.noises)
+    i, j = space.exponents.T
+    test = hermite(across, space.tops[1]) * across_mass
+    images, values = [], []
+    for node in along:
+        points = np.stack([np.full(len(across), node), across])[: len(space.center)]
+        start = space.center[:, None] + space.scale[:, None] * points
+        position, *ends = map(np.asarray, _move(step, gradients, dynamics, h, start, normals))
+        if np.isnan(position).any():
+            raise InputError(
+                f"{step.name!r} has no real values at step size {h:g}: a correction for known gradient noise needs its "
+                "share of the noise to be smaller than the whole; write a smaller step_size or gradient_noise."
+            )
+        ends = [(end - c) / s for end, c, s in zip(ends, space.center, space.scale, strict=True)]
+        first = hermite(ends[0], space.tops[0])
+        second = hermite(ends[-1], space.tops[1]) * mass
+        images.append(test @ (first @ np.swapaxes(second, -1, -2))[..., i, j])
+        values.append(np.asarray(function(position)) @ mass @ test.T)
+    front = hermite(along, space.tops[0]) * along_mass
+    return [
+        Operator(np.tensordot(front, image, 1)[i, j], (front @ value)[i, j])
+        for image, value in zip(np.stack(images, 1), np.stack(values, 1), strict=True)
+    ]
+
+
+def mean(parts: list[Operator]) -> Operator:
+    return Operator(*(sum(part) / len(parts) for part in zip(*parts, strict=True)))  # type: ignore[arg-type]
+
+
+def then(one: Operator, rest: Operator) -> Operator:
+    """One after the other: the first step leftmost, E f(X_L) = P_1 P_2 ... P_L f."""
+    return Operator(one.matrix @ rest.matrix, one.seen + one.matrix @ rest.seen)
+
+
+def period(steps: list[Operator], order: str) -> tuple[Operator, int]:
+    """What a period of the minibatch order does, and how many steps it has.
+
+    Random permutations go by their sets of last batches (forth and back: of inner batches), each built from those with
+    one batch fewer: 2^R of them, not R!.
+    """
+    if order in ("full", "iid"):
+        return mean(steps), 1
+    if order == "cyclic":
+        return reduce(then, steps), len(steps)
+    back = order == "symmetric"
+    built: dict[tuple[int, ...], Operator] = {(k,): then(one, one) if back else one for k, one in enumerate(steps)}
+    for size in range(2, len(steps) + 1):
+        built = {
+            batches: mean([around(steps[k], built[without(batches, k)], back) for k in batches])
+            for batches in combinations(range(len(steps)), size)
+        }
+    (total,) = built.values()
+    return total, len(steps) * (2 if back else 1)
+
+
+def without(batches: tuple[int, ...], one: int) -> tuple[int, ...]:
+    return tuple(k for k in batches if k != one)
+
+
+def around(one: Operator, inner: Operator, back: bool) -> Operator:
+    """A step before others, and forth and `back` also after them."""
+    return then(one, then(inner, one) if back else inner)
+
+
+def growth(matrix: np.ndarray) -> float:
+    """The spectral radius beyond the constant function, which a step leaves as it is."""
+    rest = matrix[1:, 1:]
+    if not np.isfinite(rest).all():
+        return float("inf")
+    if len(rest) <= SMALL:
+        return float(np.abs(np.linalg.eigvals(rest)).max())
+    try:
+        return float(np.abs(eigs(rest, k=1, v0=np.ones(len(rest)), tol=1e-6, return_eigenvectors=False)[0]))
+    except ArpackError:  # too many of the same size
+        return float(np.abs(np.linalg.eigvals(rest)).max())
+
+
+def fixed_vector(matrix: np.ndarray) -> np.ndarray:
+    """μ with μ M = μ and μ(1) = 1: the means of the basis functions."""
+    size = len(matrix) - 1
+    rest = np.linalg.solve(np.eye(size) - matrix[1:, 1:].T, matrix[0, 1:])
+    return np.concatenate([[1.0], rest])
+
+
+def invariant_average(
+    step: Step | str,
+    dynamics: Any,
+    gradients: Sequence[Function],
+    *,
+    step_size: float,
+    order: str = "iid",
+    degree: int | tuple[int, int] = 2,
+    scale: tuple[float, float] = (1.0, 1.0),
+    center: float = 0.0,
+    function: Function = square,
+) -> float:
+    """E f(q) over all steps of a stationary run in one dimension, f being `function`; infinite if the step is unstable.
+
+    `gradients` are R functions of q that JAX can trace, one for each equally likely batch, each scaled to speak for all
+    data: their mean is the full gradient. `order` is one of `strang.data.ORDERS`. Any change of the gradients, such as
+    control variates, goes into these functions.
+
+    `degree` is the total degree of the polynomials, or that and the largest degree in the momentum, which needs fewer
+    where the gradients are not affine. `center` and `scale` are those of the Gaussian weight: `scale` of position and
+    momentum. A moment of degree `degree` that does not exist makes the step count as unstable; with affine gradients of
+    random slopes a lower degree, down to that of the function, may then still be exact.
+
+    >>> import strang
+    >>> pull = [lambda q: 2 * q - 1, lambda q: 2 * q + 1]  # K = 2, V = 1
+    >>> found = invariant_average("leimkuhler:ABOBA", strang.SGHMC(3.0), pull, step_size=0.5)
+    >>> round(2 * found, 12), round(float(1 + 0.5**2 / (4 * np.tanh(3 * 0.5 / 2))), 12)  # 1 + h²V/(4 tanh(Dh/2))
+    (1.098402114599, 1.098402114599)
+    """
+    tops = check(dynamics, gradients, step_size, order, degree, scale)
+    coordinates = 2 if tops[1] else 1
+    space = polynomials(tops, np.array([center, 0.0])[:coordinates], np.array(scale, float)[:coordinates])
+    each = tuple(gradients)
+    if order == "full":
+        each = (Mean(each),)
+    with jax.enable_x64(True), np.errstate(over="ignore", invalid="ignore"):
+        steps = operators(spell(dynamics, step), dynamics, each, float(step_size), space, function)
+        total, count = period(steps, order)
+        if not growth(total.matrix) < 1:
+            return float("inf")
+        return float(fixed_vector(total.matrix) @ total.seen / count)
+
+
+def check(
+    dynamics: Any,
+    gradients: Sequence[Function],
+    step_size: float,
+    order: str,
+    degree: int | tuple[int, int],
+    scale: tuple[float, float],
+) -> tuple[int, int]:
+    """Refuse what has no answer here; the largest degrees of the two coordinates, the second 0 if there is one only."""
+    if not isinstance(dynamics, SGHMC | SGLD):
+        raise InputError(f"{type(dynamics).__name__} has too many coordinates for this method; use SGHMC or SGLD.")
+    if order not in ORDERS:
+        raise choose("minibatch order", order, ORDERS)
+    if not len(gradients) or not all(map(callable, gradients)):
+        raise InputError("gradients must be functions of the position, one for each batch; write [lambda q: q, ...].")
+    if order in ("reshuffled", "symmetric") and len(gradients) > MOST_BATCHES:
+        raise InputError(
+            f"order {order!r} averages over permutations of {len(gradients)} batches; give {MOST_BATCHES} or fewer."
+        )
+    if not 0 < step_size < np.inf:
+        raise InputError(f"step_size is {step_size}; write a positive number.")
+    if not (len(scale) == 2 and all(0 < part < np.inf for part in scale)):
+        raise InputError(f"scale is {scale}; write two positive numbers, such as (1.0, 1.0).")
+    total, second = (degree, degree) if isinstance(degree, int) else degree
+    if not 2 <= second <= total:
+        raise InputError(
+            f"degree is {degree}; write a number from 2 on, or two such as (80, 20), the first the larger."
+        )
+    return total, second if isinstance(dynamics, SGHMC) else 0
