@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from .. import __version__
 from .record import Part
 
-LOOKS = ("draw.py", "page.py")  # change how numbers look, not what they are
+LOOKS = ("draw.py", "inline.py", "page.py")  # change how numbers look, not what they are
 DEPENDENCIES = ("jax", "jaxlib", "numpy", "scipy")
 
 
