@@ -211,7 +211,7 @@ def second_order(by_problem: dict[str, Any], titles: dict[str, str]) -> Verdict:
     names = ", ".join(POLICIES[policy] for policy in holds)
     return Verdict(
         "With the symmetric splitting the bias is O(1/(Lh) + h²) under unbiased stochastic gradients",
-        "Remark 10 (K = 2)",
+        "Remark 8",
         REPRODUCED if "iid" in holds else UNDER_READING if holds else NOT_REPRODUCED,
         f"with {names}; not with independent batches" if holds and "iid" not in holds else names or "no batches tried",
         {f"{POLICIES[policy]}: power of h on the three models": powers[policy] for policy in ("full", "iid", *SWEEPS)}

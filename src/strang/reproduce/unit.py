@@ -180,7 +180,7 @@ def best_rate(kind: str, goal: str, curve: dict[str, Any]) -> Verdict:
     logarithm = kind == "decreasing" and goal == "bias"  # an extra log L at α = 1/(K+1): erratum A16
     return Verdict(
         f"α = {NAMES[best]} is optimal for the {measure.NAMES[goal]} with {kind} steps, rate {claimed:.3g}",
-        "Theorems 1 and 2, remarks" if kind == "fixed" else "Theorem 4, remarks",
+        f"Theorem {1 if goal == 'bias' else 2}, Remark 8" if kind == "fixed" else "Theorem 4, Remark 9",
         UNDER_READING if wins and (close or logarithm) else NOT_REPRODUCED,
         "full gradients on a target whose discretisation error shows; with independent minibatches K is 1, see Figure 2"
         + ("; up to a factor log L" if logarithm and not close else ""),
@@ -205,7 +205,7 @@ def faster_than_euler(goal: str, curves: dict[Any, Any]) -> Verdict:
     fast, slow = WORDS
     return Verdict(
         f"The splitting's {measure.NAMES[goal]} falls like L^-{claimed[fast]:.3g}, Euler's like L^-{claimed[slow]:.3g}",
-        "Abstract" if goal == "mse" else "Remark 10",
+        "Abstract, Remark 8" if goal == "mse" else "Remark 8",
         UNDER_READING if close and found[fast] > found[slow] else NOT_REPRODUCED,
         "full gradients, Euler with the old momentum (appendix I), each at its own α",
         {f"{word}: rate over the last decade": rate for word, rate in found.items()}
