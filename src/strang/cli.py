@@ -67,17 +67,6 @@ def finite(value):
     return value
 
 
-def dynamics_class(name: str):
-    """The dynamics by its lower-case name."""
-    from . import dynamics
-    from .errors import choose
-
-    known = {kind.lower(): getattr(dynamics, kind) for kind in ("SGLD", "SGHMC", "SGNHT", "SGRHMC")}
-    if name.lower() not in known:
-        raise choose("dynamics", name, known)
-    return known[name.lower()]
-
-
 def flat(position):
     """The metric G = 1, with which SGRHMC is SGHMC."""
     return 1 + 0 * position
@@ -101,6 +90,7 @@ def order(
 ) -> None:
     """Certify the weak order of an integrator on the shipped code, and its order in the invariant measure."""
     from .certificate import invariant_order, weak_order
+    from .experiment import dynamics_class
     from .integrator import spell
 
     kind = dynamics_class(dynamics)
@@ -138,6 +128,7 @@ def integrators(
     json: Json = False,
 ) -> None:
     """Every named scheme: order, gradients a step, stability limit, and exact bias on a Gaussian."""
+    from .experiment import dynamics_class
     from .integrator import spell
     from .theory import linear
     from .words import named
@@ -232,32 +223,51 @@ def gaussian(
     init_mean: Annotated[float, typer.Option(help="Mean of the starts.")] = 0.0,
     init_var: Annotated[float, typer.Option(help="Variance of the starts.")] = 1.0,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    store: Annotated[Path | None, typer.Option(help="A folder to save the run in; go on with strang resume.")] = None,
+    every: Annotated[int | None, typer.Option(help="Steps between saves; by default about ten seconds.")] = None,
     json: Json = False,
 ) -> None:
     """The paper's experiment: the average of θ² over a Gaussian posterior, with its exact bias and MSE beside it."""
     from . import experiment
 
-    step = experiment.step_size(step_size, scale, alpha, schedule.value, steps)
-    result = experiment.gaussian(
-        dynamics=dynamics_class(dynamics),
-        integrator=integrator,
-        friction=friction,
-        step_size=step,
-        steps=steps,
-        chains=chains,
-        batches=batches,
-        batch_size=batch_size,
-        replacement=replacement,
-        gradient=gradient,
-        gradient_noise=gradient_noise,
-        data_size=data_size,
-        data_mean=data_mean,
-        burn_in=burn_in,
-        seed=seed,
-        init_mean=init_mean,
-        init_var=init_var,
-        dtype=dtype,
-    )
+    options = {
+        "dynamics": dynamics,
+        "integrator": integrator,
+        "friction": friction,
+        "step_size": step_size,
+        "scale": scale,
+        "alpha": alpha,
+        "schedule": schedule.value,
+        "steps": steps,
+        "chains": chains,
+        "batches": batches,
+        "batch_size": batch_size,
+        "replacement": replacement,
+        "gradient": gradient,
+        "gradient_noise": gradient_noise,
+        "data_size": data_size,
+        "data_mean": data_mean,
+        "burn_in": burn_in,
+        "seed": seed,
+        "init_mean": init_mean,
+        "init_var": init_var,
+        "dtype": dtype,
+    }
+    about = {"command": "sample gaussian", "options": options, "every": every}
+    result = experiment.from_options(options, store=store, every=every, about=about)
+    emit(result, json, experiment.describe(result))
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The folder given as --store.")],
+    steps: Annotated[int | None, typer.Option(help="So many more; by default to what was first asked for.")] = None,
+    json: Json = False,
+) -> None:
+    """Go on with a stored run, bit for bit as if it had never stopped, and print what it would have printed."""
+    from . import experiment
+
+    result = experiment.resume(folder, steps)
     emit(result, json, experiment.describe(result))
 
 

@@ -1,6 +1,7 @@
 """The paper's synthetic experiment: the average of θ² over the posterior of a Gaussian mean, with its exact errors."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,9 +10,10 @@ import numpy as np
 
 from . import data, gradient, models, run
 from . import schedule as schedules
-from .dynamics import SGHMC, SGLD, SGNHT
+from .dynamics import SGHMC, SGLD, SGNHT, SGRHMC
 from .errors import InputError, choose
 from .integrator import spell
+from .store import read_spec
 from .theory import finite_time, linear
 
 GRADIENTS = {
@@ -51,6 +53,40 @@ def step_size(size: float | None, scale: float | None, alpha: float | None, kind
     raise InputError("write either --step-size H, or --scale C and --alpha A (with --schedule fixed or decreasing).")
 
 
+def dynamics_class(name: str):
+    """The dynamics by its lower-case name."""
+    known = {kind.__name__.lower(): kind for kind in (SGLD, SGHMC, SGNHT, SGRHMC)}
+    if name.lower() not in known:
+        raise choose("dynamics", name, known)
+    return known[name.lower()]
+
+
+def from_options(options: dict[str, Any], *, more: int = 0, **kept) -> dict[str, Any]:
+    """The experiment as the command line asks for it, and for `more` steps than that."""
+    options = dict(options)
+    given, scale, alpha, shape = (options.pop(name) for name in ("step_size", "scale", "alpha", "schedule"))
+    size = step_size(given, scale, alpha, shape, options["steps"])
+    kind = dynamics_class(options.pop("dynamics"))
+    steps = options.pop("steps") + more
+    return gaussian(dynamics=kind, step_size=size, steps=steps, **options, **kept)
+
+
+def resume(folder: Path, more: int | None) -> dict[str, Any]:
+    """Go on with a stored run of the command line to the steps it was asked for, or for so many more."""
+    spec = read_spec(folder)
+    about = spec["about"]
+    if about.get("command") != "sample gaussian":
+        raise InputError(f"{folder} was begun from Python: to go on, make the same call of strang.sample again.")
+    if more is not None and more < 1:
+        raise InputError(f"steps is {more}; write how many more to make, at least 1.")
+    try:
+        options, every = dict(about["options"]), about["every"]
+        missing = spec["steps"] - options["steps"]
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{folder / 'spec.json'} is damaged: its options are not whole.") from None
+    return from_options(options, more=missing + (more or 0), store=folder, every=every, about=about)
+
+
 def make_dynamics(kind, friction: float, gradient_noise: float):
     """The dynamics with the experiment's numbers."""
     if not gradient_noise >= 0:
@@ -85,8 +121,12 @@ def gaussian(
     init_var: float = 1.0,
     dtype: str = "float32",
     progress: bool | None = None,
+    **kept,
 ) -> dict[str, Any]:
-    """Bias and MSE of the average of θ² over many chains, with standard errors and the exact values."""
+    """Bias and MSE of the average of θ² over many chains, with standard errors and the exact values.
+
+    `kept` are the arguments `store`, `every` and `about` of `sample`.
+    """
     if gradient not in GRADIENTS:
         raise choose("gradient", gradient, GRADIENTS)
     if dtype not in DTYPES:
@@ -112,6 +152,7 @@ def gaussian(
                 burn_in=burn_in,
                 gradient=GRADIENTS[gradient](),
                 progress=progress,
+                **kept,
             )
         result = measured(outcome, truth(model, x))
     step = spell(chosen, integrator or chosen.default_integrator)

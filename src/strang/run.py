@@ -4,6 +4,8 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +13,13 @@ import numpy as np
 
 from . import average as averages
 from .chain import Chain, advance
+from .errors import InputError
 from .prepare import Job, prepare
 from .progress import bar
+from .store import Store
 from .tree import Tree, size
 
+FEW = 100  # numbers of an average that go into the series of a stored run
 BLOCK_SECONDS = 0.5  # how long Ctrl-C and the progress bar may have to wait
 
 
@@ -22,14 +27,15 @@ class DivergenceWarning(UserWarning):
     """Some chains left the finite numbers and stopped there."""
 
 
-def run_blocks(job: Job, every: int | None) -> Iterator[tuple[Chain, Tree]]:
-    """The chain after each block, with its thinned positions; a block is `every` steps, or about half a second."""
+def run_blocks(job: Job, every: int | None, most: int | None = None) -> Iterator[tuple[Chain, Tree]]:
+    """The chain after each block, with its thinned positions; a block is `every` steps, or about half a second but not
+    beyond a multiple of `most` steps."""
     chain, quantum = job.chain, job.thin or 1
     length = every or max(quantum, job.program.granule)
     positions = chain.state.position
     while (done := int(chain.step)) < job.steps:
         length = max(quantum, length - length % quantum)
-        stop = min(job.steps, done + length)
+        stop = min(job.steps, done + length, done - done % most + most if most else job.steps)
         trace = None
         if job.thin:
             trace = jax.tree.map(lambda x: jnp.zeros((length // quantum, *x.shape), x.dtype), positions)  # noqa: B023
@@ -51,7 +57,17 @@ def blocks(model, data, dynamics, *, every: int | None = None, **settings) -> It
         yield chain
 
 
-def sample(model, data, dynamics, *, progress: bool | None = None, **settings) -> "Run":
+def sample(
+    model,
+    data,
+    dynamics,
+    *,
+    store: str | Path | None = None,
+    every: int | None = None,
+    about: dict[str, Any] | None = None,
+    progress: bool | None = None,
+    **settings,
+) -> "Run":
     """Run the chains and report the averages with their errors.
 
     Arguments: `integrator` (a word or name, by default the dynamics' own), `step_size` (a number, one a chain, or a
@@ -60,6 +76,10 @@ def sample(model, data, dynamics, *, progress: bool | None = None, **settings) -
     function of a key), `thin` (keep every so manieth position), `progress` (None: on a terminal). Ctrl-C ends the run
     early and returns what there is.
 
+    With `store`, a folder, the run is saved there after `every` steps (by default about every ten seconds) and at the
+    end. The same call again goes on from the last save, bit for bit; a call that differs is refused. `about` is
+    anything JSON can hold, to be kept with it.
+
     >>> import strang, jax.numpy as jnp
     >>> data = strang.data.arrays(jnp.array([0.2, 0.8, 1.0, 2.0]), order="full")
     >>> run = sample(strang.models.Gaussian(), data, strang.SGHMC(friction=2.0), step_size=0.1, steps=2000, chains=10)
@@ -67,10 +87,20 @@ def sample(model, data, dynamics, *, progress: bool | None = None, **settings) -
     0
     """
     job = prepare(model, data, dynamics, progress=progress, **settings)
-    return finish(job, progress)
+    if store is None:
+        if every is not None:
+            raise InputError("every says how often to save; write store=FOLDER with it, or leave it out.")
+        return finish(job, progress)
+    if job.thin:
+        raise InputError("thinned positions are not kept in a store yet; leave out thin= or store=.")
+    folder = Store(store, job, every, about)
+    try:
+        return finish(replace(job, chain=folder.chain), progress, folder)
+    finally:
+        folder.close()
 
 
-def finish(job: Job, progress: bool | None) -> "Run":
+def finish(job: Job, progress: bool | None, store: Store | None = None) -> "Run":
     """Advance a job to its end, or until Ctrl-C."""
     chain, kept, interrupted = job.chain, [], False
     if not job.thin:  # compile before the clock starts, by advancing to where the chain is
@@ -78,8 +108,10 @@ def finish(job: Job, progress: bool | None) -> "Run":
     started = time.perf_counter()
     with bar(job.steps, "sampling", progress) as done:
         try:
-            for chain, trace in run_blocks(job, None):
+            for chain, trace in run_blocks(job, None, store.every if store else None):
                 kept.append(trace)
+                if store and store.due(int(chain.step), int(chain.step) == job.steps):
+                    store.save(chain, measured(Run(job, chain, time.perf_counter() - started, None, False)))
                 alive = int(chain.alive.sum())
                 done(int(chain.step), "" if alive == job.program.chains else f"{job.program.chains - alive} diverged")
                 if alive == 0:
@@ -94,6 +126,21 @@ def finish(job: Job, progress: bool | None) -> "Run":
     if run.diverged:
         warnings.warn(run.divergence(), DivergenceWarning, stacklevel=3)
     return run
+
+
+def measured(run: "Run") -> dict[str, Any]:
+    """A line of the series: the run's averages and health as they stand, where they are few numbers."""
+    few = run.job.program.average is not None and size(run.average) <= FEW
+    line = {
+        "step": run.steps,
+        "seconds": run.seconds,
+        "average": [float(x) for leaf in jax.tree.leaves(run.average) for x in np.ravel(leaf)] if few else None,
+        "error": [float(x) for leaf in jax.tree.leaves(run.error) for x in np.ravel(leaf)] if few else None,
+        "temperature": run.temperature,
+        "gradient_noise": float(np.mean([np.mean(leaf) for leaf in jax.tree.leaves(run.gradient_noise)])),
+        "diverged": run.diverged,
+    }
+    return jax.tree.map(lambda x: x if not isinstance(x, float) or np.isfinite(x) else None, line)
 
 
 @dataclass(frozen=True, eq=False)

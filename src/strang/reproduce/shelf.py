@@ -7,7 +7,6 @@ package but its drawing: whatever could change the numbers changes the name.
 import hashlib
 import importlib.metadata
 import json
-import os
 import platform
 import time
 from functools import cache
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
+from ..store import replace_file
 from .record import Part
 
 LOOKS = ("draw.py", "inline.py", "page.py")  # change how numbers look, not what they are
@@ -82,14 +82,6 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace a file so that a kill at any moment leaves the old one or the new one."""
+    """Replace a file, and make its folder if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    replace_file(path, text.encode())
