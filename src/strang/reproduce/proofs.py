@@ -23,6 +23,7 @@ from . import measure
 
 WORD, FRICTION, ORDER = "chen:ABOBA", 10.0, 2
 KINDS: dict[str, Any] = {"SGHMC": SGHMC, "SGLD": SGLD, "SGNHT": SGNHT, "SGRHMC": SGRHMC}
+CLOSE = 0.1  # by which a measured power of h or L may differ from a whole number
 ROUNDING = 1e-9
 
 
