@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import strang
 from strang import gradient, store
 from strang.errors import InputError
+from strang.run import run_blocks
 
 
 def square(position):
@@ -154,6 +155,18 @@ def test_a_full_disk_leaves_the_last_save(numbers, tmp_path, monkeypatch):
     assert not list(tmp_path.glob(".*"))
     same(saved, run(numbers, 300, store=tmp_path))
     same(run(numbers, 600), run(numbers, 600, store=tmp_path))
+
+
+def test_an_interrupted_run_is_saved(numbers, tmp_path, monkeypatch):
+    def interrupted(job, every, most=None):
+        yield next(iter(run_blocks(job, 64)))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(strang.run, "run_blocks", interrupted)
+        assert run(numbers, 300, store=tmp_path, every=1000).interrupted
+    assert [entry["step"] for entry in store.read_series(tmp_path)] == [64]
+    same(run(numbers, 300), run(numbers, 300, store=tmp_path))
 
 
 def test_one_process_at_a_time(numbers, tmp_path):

@@ -110,7 +110,7 @@ def finish(job: Job, progress: bool | None, store: Store | None = None) -> "Run"
         try:
             for chain, trace in run_blocks(job, None, store.every if store else None):
                 kept.append(trace)
-                if store and store.due(int(chain.step), int(chain.step) == job.steps):
+                if store and store.due(int(chain.step)):
                     store.save(chain, measured(Run(job, chain, time.perf_counter() - started, None, False)))
                 alive = int(chain.alive.sum())
                 done(int(chain.step), "" if alive == job.program.chains else f"{job.program.chains - alive} diverged")
@@ -123,6 +123,8 @@ def finish(job: Job, progress: bool | None, store: Store | None = None) -> "Run"
     if job.thin and kept:
         samples = jax.tree.map(lambda *parts: np.concatenate(parts), *kept)
     run = Run(job, chain, time.perf_counter() - started, samples, interrupted)
+    if store and int(chain.step) > store.step:  # also after Ctrl-C, and where all chains have diverged
+        store.save(chain, measured(run))
     if run.diverged:
         warnings.warn(run.divergence(), DivergenceWarning, stacklevel=3)
     return run

@@ -92,6 +92,7 @@ class Store:
         self.lock = hold(self.folder / "lock")
         try:
             self.chain = self.open({"format": FORMAT, "steps": job.steps, "about": about or {}}, job)
+            self.step = int(self.chain.step)
         except BaseException:
             self.close()
             raise
@@ -109,11 +110,9 @@ class Store:
         keep_lines(self.folder / "series.jsonl", int(chain.step))
         return chain
 
-    def due(self, step: int, last: bool) -> bool:
-        """Whether to save now: at multiples of `every`, or after some seconds, and at the end."""
-        if last or self.every is not None:
-            return last or step % self.every == 0  # type: ignore[operator]
-        return time.monotonic() - self.saved > SAVE_SECONDS
+    def due(self, step: int) -> bool:
+        """Whether to save now: at multiples of `every`, or after some seconds."""
+        return step % self.every == 0 if self.every else time.monotonic() - self.saved > SAVE_SECONDS
 
     def save(self, chain: Chain, measured: dict[str, Any]) -> None:
         """What was measured first, then the chain: a kill between the two leaves a line that is dropped on resuming."""
@@ -122,7 +121,7 @@ class Store:
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **named_leaves(chain))
         replace_file(self.folder / "chain.npz", buffer.getvalue())
-        self.saved = time.monotonic()
+        self.saved, self.step = time.monotonic(), int(chain.step)
 
     def close(self) -> None:
         os.close(self.lock)
