@@ -3,7 +3,6 @@
 It ends with 0, or with 2 and one sentence for bad input.
 """
 
-import json
 import math
 import sys
 from enum import StrEnum
@@ -12,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .errors import InputError
+from ..errors import InputError
+from .base import Json, emit
 
 app = typer.Typer(
     help="Stochastic-gradient MCMC with symmetric splitting integrators.",
@@ -24,7 +24,6 @@ sample_app = typer.Typer(help="Sample a model and compare with its known posteri
 app.add_typer(sample_app, name="sample")
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # what every mistake on the command line is
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
 
 class Shape(StrEnum):
@@ -51,22 +50,6 @@ def main() -> None:
     sys.exit(2)
 
 
-def emit(result: dict[str, Any], as_json: bool, lines: list[str]) -> None:
-    """The result as JSON, in which numbers that are not finite are null, or as lines for people."""
-    print(json.dumps(finite(result), allow_nan=False) if as_json else "\n".join(lines))
-
-
-def finite(value):
-    """The value with null for every number that JSON cannot hold."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
 def flat(position):
     """The metric G = 1, with which SGRHMC is SGHMC."""
     return 1 + 0 * position
@@ -75,7 +58,7 @@ def flat(position):
 @app.callback(invoke_without_command=True)
 def version(show: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
     if show:
-        from . import __version__
+        from .. import __version__
 
         print(__version__)
         raise typer.Exit
@@ -89,9 +72,9 @@ def order(
     json: Json = False,
 ) -> None:
     """Certify the weak order of an integrator on the shipped code, and its order in the invariant measure."""
-    from .certificate import invariant_order, weak_order
-    from .experiment import dynamics_class
-    from .integrator import spell
+    from ..certificate import invariant_order, weak_order
+    from ..experiment import dynamics_class
+    from ..integrator import spell
 
     kind = dynamics_class(dynamics)
     step = spell(kind, integrator)
@@ -128,10 +111,10 @@ def integrators(
     json: Json = False,
 ) -> None:
     """Every named scheme: order, gradients a step, stability limit, and exact bias on a Gaussian."""
-    from .experiment import dynamics_class
-    from .integrator import spell
-    from .theory import linear
-    from .words import named
+    from ..experiment import dynamics_class
+    from ..integrator import spell
+    from ..theory import linear
+    from ..words import named
 
     kind = dynamics_class(dynamics)
     given = (precision, friction, step_size, gradient_noise)
@@ -182,7 +165,7 @@ def rates(
     json: Json = False,
 ) -> None:
     """Optimal rates alpha of the step size C L^-alpha, and the step size that minimises the bound."""
-    from . import theory
+    from .. import theory
 
     found = theory.rates(order, noise=noise)
     best = {goal: theory.best_step_size(order, steps, noise=noise, goal=goal) for goal in ("bias", "mse")}
@@ -228,7 +211,7 @@ def gaussian(
     json: Json = False,
 ) -> None:
     """The paper's experiment: the average of θ² over a Gaussian posterior, with its exact bias and MSE beside it."""
-    from . import experiment
+    from .. import experiment
 
     options = {
         "dynamics": dynamics,
@@ -265,7 +248,7 @@ def resume(
     json: Json = False,
 ) -> None:
     """Go on with a stored run, bit for bit as if it had never stopped, and print what it would have printed."""
-    from . import experiment
+    from .. import experiment
 
     result = experiment.resume(folder, steps)
     emit(result, json, experiment.describe(result))
@@ -284,7 +267,7 @@ def reproduce(
     Figures: fig1, fig2, fig3, unit (where the theory holds), order2 (how order 2 comes back), theorems, meanflow and
     table1. A killed run goes on where it was.
     """
-    from . import reproduce as paper
+    from .. import reproduce as paper
 
     report = paper.reproduce(figures or [], effort=paper.FULL if full else paper.QUICK, out=out, fresh=fresh)
     emit(paper.results(report, paper.about_page(report)), json, paper.describe(report, out))
