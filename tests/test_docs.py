@@ -31,7 +31,20 @@ def test_the_step_of_one_s_own_is_certified_as_claimed():
 
 def test_imports_go_one_way():
     """Each module imports only from those before it."""
-    order = ["errors", "tree", "random", "progress", "integrator", "dynamics", "models", "data", "gradient", "schedule"]
+    order = [
+        "errors",
+        "tree",
+        "random",
+        "progress",
+        "charts",
+        "kernels",
+        "integrator",
+        "dynamics",
+        "models",
+        "data",
+        "gradient",
+        "schedule",
+    ]
     order += [
         "average",
         "chain",
@@ -41,7 +54,11 @@ def test_imports_go_one_way():
         "theory",
         "certificate",
         "words",
+        "images",
+        "sbn",
+        "lda",
         "experiment",
+        "report",
         "reproduce",
         "cli",
     ]

@@ -12,8 +12,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import browser
+from strang.charts import draw
 from strang.errors import InputError
-from strang.reproduce import draw, page
+from strang.reproduce import page
 from strang.reproduce.record import NOT_REPRODUCED, REPRODUCED, UNDER_READING, Figure, Panel, Series, Table, Verdict
 
 NASTY = """<script>alert(1)</script> & "quotes" 'single' </svg></style> $x_1$ {{ 7 * 7 }} ]]> <img src=x onerror=x()>"""

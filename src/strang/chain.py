@@ -93,7 +93,8 @@ def begin(program: Program, inputs: Inputs, keys, positions: Tree) -> Chain:
     def one(dynamics, key, position):
         noise = random.normals(key, jnp.uint32(0), position, 1)[0]
         state = dynamics.init(position, noise)
-        return state, program.estimator.start(position), averages.start(observe(program, dynamics, state))
+        carried = program.estimator.start(program.model, inputs.data, position)
+        return state, carried, averages.start(observe(program, dynamics, state))
 
     state, carried, average = jax.vmap(one, (axis, 0, 0), (0, 0, AVERAGE_AXES))(inputs.dynamics, keys.start, positions)
     none = jnp.zeros(program.chains, jnp.uint32)
@@ -141,6 +142,7 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
         def one(dynamics, state, carried, h, normals, rows, weights, key):
             carried = program.estimator.refresh(program.model, inputs.data, carried, state.position, l)
             batch = Batch(rows, weights, inputs.data.scale)
+            carried = program.estimator.visit(program.model, carried, state.position, batch, key)
 
             def gradient(position):
                 return program.estimator(program.model, inputs.data, inputs.shared, carried, position, batch, key)

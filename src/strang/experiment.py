@@ -10,11 +10,11 @@ import numpy as np
 
 from . import data, gradient, models, run
 from . import schedule as schedules
-from .dynamics import SGHMC, SGLD, SGNHT, SGRHMC
+from .dynamics import SGHMC, SGLD, SGNHT
 from .errors import InputError, choose
 from .integrator import spell
-from .store import read_spec
 from .theory import finite_time, linear
+from .words import dynamics_class
 
 GRADIENTS = {
     "minibatch": gradient.minibatch,
@@ -53,14 +53,6 @@ def step_size(size: float | None, scale: float | None, alpha: float | None, kind
     raise InputError("write either --step-size H, or --scale C and --alpha A (with --schedule fixed or decreasing).")
 
 
-def dynamics_class(name: str):
-    """The dynamics by its lower-case name."""
-    known = {kind.__name__.lower(): kind for kind in (SGLD, SGHMC, SGNHT, SGRHMC)}
-    if name.lower() not in known:
-        raise choose("dynamics", name, known)
-    return known[name.lower()]
-
-
 def from_options(options: dict[str, Any], *, more: int = 0, **kept) -> dict[str, Any]:
     """The experiment as the command line asks for it, and for `more` steps than that."""
     options = dict(options)
@@ -71,14 +63,9 @@ def from_options(options: dict[str, Any], *, more: int = 0, **kept) -> dict[str,
     return gaussian(dynamics=kind, step_size=size, steps=steps, **options, **kept)
 
 
-def resume(folder: Path, more: int | None) -> dict[str, Any]:
+def resume(folder: Path, spec: dict[str, Any], more: int | None) -> dict[str, Any]:
     """Go on with a stored run of the command line to the steps it was asked for, or for so many more."""
-    spec = read_spec(folder)
     about = spec["about"]
-    if about.get("command") != "sample gaussian":
-        raise InputError(f"{folder} was begun from Python: to go on, make the same call of strang.sample again.")
-    if more is not None and more < 1:
-        raise InputError(f"steps is {more}; write how many more to make, at least 1.")
     try:
         options, every = dict(about["options"]), about["every"]
         missing = spec["steps"] - options["steps"]

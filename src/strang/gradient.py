@@ -1,7 +1,7 @@
 """Estimates of ∇U from one batch. U = −log prior − Σ_i log likelihood_i, and a batch's sum is scaled by `batch.scale`.
 
-An estimator has `prepare` (once a run: what all chains share), `start` and `refresh` (what a chain carries along) and
-`__call__` (the estimate at a position).
+An estimator has `prepare` (once a run: what all chains share), `start`, `refresh` and `visit` (what a chain carries
+along, renewed now and then and by every batch) and `__call__` (the estimate at a position).
 """
 
 from dataclasses import dataclass
@@ -88,8 +88,11 @@ class Minibatch:
     def prepare(self, model, data: Data, position: Tree, progress: bool | None):
         return ()
 
-    def start(self, position: Tree):
+    def start(self, model, data: Data, position: Tree):
         return ()
+
+    def visit(self, model, carried, position: Tree, batch: Batch, key):
+        return carried
 
     def refresh(self, model, data: Data, carried, position: Tree, l):
         return carried
@@ -132,7 +135,7 @@ class SVRG(Minibatch):
 
     every: int = 100
 
-    def start(self, position: Tree) -> Anchor:
+    def start(self, model, data: Data, position: Tree) -> Anchor:
         return Anchor(position, zeros(position))
 
     def refresh(self, model, data: Data, carried: Anchor, position: Tree, l) -> Anchor:
@@ -146,6 +149,29 @@ class SVRG(Minibatch):
 
     def __call__(self, model, data: Data, shared, carried: Anchor, position: Tree, batch: Batch, key) -> Tree:
         return corrected(model, carried, position, batch, key)
+
+
+@dataclass(frozen=True)
+class Latent(Minibatch):
+    """Every datum keeps the hidden causes of its last visit, from which the next visit's draw goes on.
+
+    They are drawn at the position where a step begins, so that all gradients of a step see the same ones. The data are
+    pairs (row, its number); the model has `first_hidden`, `draw_hidden` and `joint_gradient`.
+    """
+
+    def start(self, model, data: Data, position: Tree):
+        return model.first_hidden(position, data.size, jax.random.key(0))
+
+    def visit(self, model, carried, position: Tree, batch: Batch, key):
+        rows, numbers = batch.rows
+        drawn = model.draw_hidden(position, rows, random.jax_key(key), carried[numbers])
+        return carried.at[numbers].set(drawn)
+
+    def __call__(self, model, data: Data, shared, carried, position: Tree, batch: Batch, key) -> Tree:
+        rows, numbers = batch.rows
+        weights = jnp.ones(len(numbers)) if batch.weights is None else batch.weights
+        likelihood = model.joint_gradient(position, rows, carried[numbers], weights)
+        return axpy(-batch.scale, likelihood, jax.grad(lambda theta: -model.log_prior(theta))(position))
 
 
 def minibatch() -> Minibatch:
@@ -163,6 +189,11 @@ def svrg(every: int = 100) -> SVRG:
     if every < 1:
         raise InputError(f"svrg(every={every}) never renews its anchor; write a positive number of steps.")
     return SVRG(every)
+
+
+def latent() -> Latent:
+    """Hidden causes that persist from visit to visit; the data are pairs (row, number), `arrays((x, np.arange(N)))`."""
+    return Latent()
 
 
 def find_mode(model, data: Data, start: Tree, settings: ControlVariate, progress: bool | None) -> Tree:

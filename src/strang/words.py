@@ -2,6 +2,9 @@
 
 from itertools import permutations
 
+from .dynamics import SGHMC, SGLD, SGNHT, SGRHMC
+from .errors import choose
+
 
 def palindromes(letters: str) -> list[str]:
     """All symmetric words with one letter in the middle and each other letter twice.
@@ -20,3 +23,11 @@ def named(kind) -> list[str]:
     if "leimkuhler" in kind.alphabets and len(kind.alphabets["leimkuhler"]) == 3:
         words.append("leimkuhler:BAOA")
     return [*words, *kind.steps]
+
+
+def dynamics_class(name: str):
+    """The dynamics by its lower-case name."""
+    known = {kind.__name__.lower(): kind for kind in (SGLD, SGHMC, SGNHT, SGRHMC)}
+    if name.lower() not in known:
+        raise choose("dynamics", name, known)
+    return known[name.lower()]

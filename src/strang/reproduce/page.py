@@ -9,7 +9,7 @@ from collections import Counter
 from importlib import resources
 from typing import Any
 
-from .draw import describe, extra, number, svg
+from ..charts.draw import describe, extra, number, svg
 from .record import NOT_REPRODUCED, REPRODUCED, UNDER_READING, Figure, Panel, Point, Table, Verdict
 
 KINDS = {REPRODUCED: "good", UNDER_READING: "partly", NOT_REPRODUCED: "bad"}

@@ -4,7 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-Point = dict[str, Any]  # "x", and "value", "se" (simulated) and "exact", each a number or None; more where it helps
+from ..charts.panel import Panel as Panel
+from ..charts.panel import Point as Point
+from ..charts.panel import Series as Series
+from ..charts.panel import Table as Table
 
 REPRODUCED = "reproduced"
 UNDER_READING = "reproduced under this reading"
@@ -35,35 +38,6 @@ class Part(NamedTuple):
     label: str
     function: Callable[..., Any]
     settings: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Series:
-    """A curve through the points' exact values with the simulated ones on it, as far as there are any."""
-
-    label: str
-    points: list[Point]
-    emphasis: bool = False  # drawn thick: what the paper says is best
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Axes. Log scales show magnitudes; `marks` are vertical lines (x, label), such as stability limits."""
-
-    title: str
-    x_label: str
-    y_label: str
-    series: list[Series]
-    marks: list[tuple[float, str]] = field(default_factory=list)
-    log_x: bool = True
-    log_y: bool = True
-
-
-@dataclass(frozen=True)
-class Table:
-    title: str
-    columns: list[str]
-    rows: list[list[Any]]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import re
 from xml.etree import ElementTree as ET
 
-from .record import Panel
+from .panel import Panel
 
 
 def tidy(root: ET.Element, panel: Panel, name: str, titles: dict[str, list[str]]) -> str:

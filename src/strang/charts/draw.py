@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import InputError
 from .inline import tidy
-from .record import Panel, Point, Series
+from .panel import Panel, Point, Series
 
 COLOURS = ("#2b7bd4", "#d0660a", "#0f8f6f", "#b452c4", "#d63d5c", "#8a7a10", "#128ba3", "#7a7f87", "#6a5be0")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")

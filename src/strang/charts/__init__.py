@@ -1,0 +1,1 @@
+"""Panels drawn as inline SVG for pages that need nothing else."""

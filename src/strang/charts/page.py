@@ -1,0 +1,53 @@
+"""A plain page about one run: headings, pictures, tables. Self-contained, without scripts."""
+
+import base64
+import io
+from importlib import resources
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .draw import extra, number, svg
+from .panel import Panel, Table
+
+
+class Section(NamedTuple):
+    """A heading, a sentence or two, and what to look at: panels, pictures (from `mosaic`) and tables."""
+
+    heading: str
+    text: str = ""
+    panels: list[Panel] = []  # noqa: RUF012
+    pictures: list[tuple[str, str]] = []  # noqa: RUF012  (source, description)
+    tables: list[Table] = []  # noqa: RUF012
+
+
+def plain_page(title: str, lead: str, sections: list[Section]) -> str:
+    """The page as HTML."""
+    jinja2 = extra("jinja2")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["number"] = number
+    template = resources.files(__package__).joinpath("plain.html").read_text("utf-8")
+    shown: list[Any] = [
+        (section, [(panel, svg(panel, f"p{i}-{k}")) for k, panel in enumerate(section.panels)])
+        for i, section in enumerate(sections)
+    ]
+    return environment.from_string(template).render(title=title, lead=lead, sections=shown)
+
+
+def mosaic(images: np.ndarray, height: int, width: int, columns: int, *, symmetric: bool = False) -> str:
+    """Small grey images in rows, as a picture that stands in the page: from 0 to 1, or by sign around grey."""
+    images = np.asarray(images, float)
+    if symmetric:
+        images = 0.5 + 0.5 * images / max(float(np.abs(images).max()), 1e-12)
+    rows = -(-len(images) // columns)
+    canvas = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1), 0.5)
+    for k, image in enumerate(images):
+        top, left = (k // columns) * (height + 1) + 1, (k % columns) * (width + 1) + 1
+        canvas[top : top + height, left : left + width] = image.reshape(height, width)
+    file = io.BytesIO()
+    extra("matplotlib.image").imsave(
+        file, 1 - canvas, cmap="gray", vmin=0, vmax=1, format="png", metadata={"Software": None}
+    )
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

@@ -1,0 +1,91 @@
+"""The results of the commands, for machines and for people."""
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..images import load
+from .files import load_model, samples_of
+from .scoring import Score, exact, log_mean_exp, score
+
+
+def score_files(
+    paths: list[Path],
+    data: str | None,
+    binarisation: str,
+    count: int | None,
+    temperatures: int,
+    particles: int,
+    seed: int,
+    enumerate_all: bool,
+) -> dict[str, Any]:
+    """Score the parameters in files on test images."""
+    models = [load_model(file) for path in paths for file in samples_of(path)]
+    images = load(data, binarisation)
+    if count is not None and not 1 <= count <= len(images.test):
+        raise InputError(f"images is {count}; there are {len(images.test)} test images.")
+    test = images.test[:count]
+    if enumerate_all:
+        found = Score(-log_mean_exp([exact(model, test) for model in models], axis=0))
+    else:
+        found = score(models, test, temperatures=temperatures, particles=particles, seed=seed)
+    return {
+        "nll": found.nll,
+        "nll_se": found.se,
+        "images": len(test),
+        "temperatures": None if enumerate_all else temperatures,
+        "particles": None if enumerate_all else particles,
+        "samples": len(models),
+        "method": "enumeration" if enumerate_all else "annealed importance sampling from the prior",
+        "binarisation": images.binarisation,
+        "seed": seed,
+    }
+
+
+def describe_score(result: dict[str, Any]) -> list[str]:
+    samples = result["samples"]
+    what = "one model" if samples == 1 else f"the posterior predictive of {samples} samples"
+    lines = [
+        f"negative log likelihood {result['nll']:.3f} ± {result['nll_se']:.3f} nats an image: {what}, "
+        f"{result['images']:,} test images (binarisation {result['binarisation']})"
+    ]
+    if result["temperatures"]:
+        lines.append(
+            f"by {result['method']}, {result['temperatures']} temperatures, {result['particles']} "
+            "particle(s): on average above the truth, never below"
+        )
+    return lines
+
+
+def describe_grid(found: dict[str, Any]) -> list[str]:
+    """The grid that was searched."""
+
+    def row(point):
+        score_ = "diverged" if point["nll"] is None else f"{point['nll']:.2f}"
+        chosen = "  <- chosen" if point == found["best"] else ""
+        size, friction, heat = point["step_size"], point["friction"], point["temperature"]
+        return f"{size:12.1e}{friction:10.2f}{score_:>10}{heat:12.3g}{chosen}"
+
+    return [f"{'step size':>12}{'friction':>10}{'nll':>10}{'mean p^2':>12}", *map(row, found["grid"])]
+
+
+def describe(folder: Path, result: dict[str, Any]) -> list[str]:
+    """The fit for people."""
+    friction = "" if result["friction"] is None else f", friction {result['friction']:.4g}"
+    lines = [
+        f"{result['dynamics']}{' ' + result['integrator'] if result['integrator'] else ''}, "
+        f"{result['hidden']} hidden units, h {result['step_size']:g}{friction}, {result['batches']} batches of "
+        f"{result['batch_size']}: {result['steps']:,} steps in {result['seconds']:.0f} s"
+    ]
+    if result["nll_validation"] is not None:
+        lines.append(
+            f"negative log likelihood of held-out images about {result['nll_validation']:.2f} (quick, some nats too "
+            f"large); score it with: strang sbn score {folder}"
+        )
+    if result["temperature"] is not None:
+        lines.append(f"mean p² {result['temperature']:.3g} (1 where the law is right)")
+    if result["diverged"]:
+        lines.append(f"{result['diverged']} of {result['chains']} chains diverged; write a smaller --step-size")
+    if result["model"]:
+        lines.append(f"{result['model']}, {result['samples']} posterior samples, {folder / 'index.html'}")
+    return lines

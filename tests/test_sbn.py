@@ -1,0 +1,171 @@
+"""Learning a belief network: the folder it leaves, resuming after a kill, the grid, the page, bad input."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from strang import cli, sbn
+from strang.errors import InputError
+from strang.sbn import learning
+from browser import chromium, problems
+
+SMALL = {"hidden": 4, "steps": 24, "every": 4, "burn_in": 12, "batch_size": 8, "sweeps": 2, "validation": 10}
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    """Stripes: rows or columns of a 4 x 4 image, one of each kind a picture, with some pixels turned."""
+    rng = np.random.default_rng(0)
+    lines = np.kron(np.eye(4), np.ones(4)).reshape(4, 4, 4)
+    made = np.array([lines[a] + lines[b].T for a, b in rng.integers(0, 4, (120, 2))]).reshape(120, 16) > 0
+    made ^= rng.random(made.shape) < 0.05
+    path = tmp_path_factory.mktemp("pictures") / "stripes.npz"
+    np.savez(path, train=made[:100], test=made[100:])
+    return path
+
+
+def options(settings) -> list[str]:
+    return [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+
+
+@pytest.fixture(scope="module")
+def fitted(pictures, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fit") / "run"
+    return folder, sbn.fit(folder, data=str(pictures), progress=False, **SMALL)
+
+
+def test_a_fit_leaves_model_samples_and_page(fitted, pictures):
+    folder, result = fitted
+    assert result["finished"]
+    assert result["diverged"] == 0
+    assert result["samples"] == 3
+    assert result["binarisation"].startswith("none")
+    assert np.isfinite([result["nll_validation"], result["temperature"]]).all()
+    last = np.load(folder / "model.npz")
+    assert {name: last[name].shape for name in last} == {"W": (16, 4), "b": (4,), "c": (16,)}
+    np.testing.assert_array_equal(last["W"], np.load(folder / "samples/step-0000024-chain-0.npz")["W"])
+    assert "dictionary" in (folder / "index.html").read_text()
+
+
+def test_the_page_shows_without_a_complaint(fitted):
+    with chromium() as opened:
+        assert problems(opened, fitted[0] / "index.html") == []
+
+
+def test_scores_by_annealing_agree_with_enumeration(fitted, pictures):
+    folder, _ = fitted
+    run = CliRunner()
+    found = {}
+    for name, extra in {"exact": ["--exact"], "ais": ["--temperatures", "400", "--particles", "20"]}.items():
+        answer = run.invoke(cli.app, ["sbn", "score", str(folder), "--data", str(pictures), "--json", *extra])
+        found[name] = json.loads(answer.stdout)
+    assert found["ais"]["samples"] == 3
+    assert found["ais"]["nll"] == pytest.approx(found["exact"]["nll"], abs=0.05)
+    assert {"nll", "nll_se", "images", "temperatures", "binarisation"} <= set(found["ais"])
+    assert found["ais"]["images"] == 20
+
+
+def test_a_killed_fit_goes_on_to_the_same_bytes(pictures, fitted, tmp_path):
+    folder = tmp_path / "run"
+    command = [sys.executable, "-c", "from strang.cli import main; main()", "sbn", "fit", "--store", str(folder)]
+    command += ["--data", str(pictures), *options(SMALL)]
+    saved = 0
+    for _ in range(2):
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            lines = (folder / "series.jsonl").read_text().count("\n") if (folder / "series.jsonl").exists() else 0
+            if lines > saved:
+                os.kill(process.pid, signal.SIGKILL)
+                break
+            time.sleep(0.001)
+        process.wait()
+        saved = lines
+    answer = CliRunner().invoke(cli.app, ["resume", str(folder), "--json"])
+    result = json.loads(answer.stdout)
+    assert result["finished"]
+    whole, _ = fitted
+    for name in ("chain.npz", "model.npz", "series.jsonl", *(f"samples/{p.name}" for p in (whole / "samples").iterdir())):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_more_steps_and_other_settings(fitted, pictures, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(fitted[0], folder)
+    with pytest.raises(InputError, match="another run"):
+        sbn.fit(folder, data=str(pictures), progress=False, **SMALL | {"step_size": 1e-3})
+    longer = json.loads(CliRunner().invoke(cli.app, ["resume", str(folder), "--steps", "6", "--json"]).stdout)
+    assert longer["steps"] == 30
+    (folder / "chain.npz").write_bytes((folder / "chain.npz").read_bytes()[:-30])
+    with pytest.raises(InputError, match="damaged"):
+        sbn.fit(folder, data=str(pictures), progress=False, **SMALL | {"steps": 30})
+
+
+def test_the_grid_is_searched_on_held_out_images(pictures, monkeypatch):
+    monkeypatch.setattr(learning, "STEP_SIZES", (1e-3, 1e9))
+    monkeypatch.setattr(learning, "FRICTIONS", (1e-6,))
+    found = sbn.search(data=str(pictures), progress=False, grid_steps=20, **SMALL)
+    assert [row["nll"] is None for row in found["grid"]] == [False, True]  # the absurd step diverges and is told
+    assert found["best"]["step_size"] == pytest.approx(1e-3)
+    with pytest.raises(InputError, match="sgld"):
+        sbn.search(data=str(pictures), dynamics="sgld", grid_steps=20)
+
+
+def test_a_diverging_fit_says_so_and_leaves_no_model(pictures, tmp_path):
+    with pytest.warns(UserWarning, match="diverged"):
+        result = sbn.fit(tmp_path / "run", data=str(pictures), progress=False, **SMALL, dynamics="sgld", step_size=1e9)
+    assert result["diverged"] == 1
+    assert result["model"] is None
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"W": np.zeros((16, 2)), "b": np.zeros(2)}, "no array c"),
+        ({"W": np.zeros((16, 2)), "b": np.zeros(3), "c": np.zeros(16)}, "shapes"),
+        ({"W": np.zeros((2, 16)), "b": np.zeros(2), "c": np.zeros(16)}, "shapes"),
+        ({"W": np.zeros((16, 0)), "b": np.zeros(0), "c": np.zeros(16)}, "shapes"),
+        ({"W": np.full((16, 2), np.nan), "b": np.zeros(2), "c": np.zeros(16)}, "not finite"),
+        ({"W": np.full((16, 2), "a"), "b": np.zeros(2), "c": np.zeros(16)}, "real numbers"),
+        ({"W": np.zeros((9, 2)), "b": np.zeros(2), "c": np.zeros(9)}, "16 pixels"),
+    ],
+)
+def test_bad_models_are_refused(arrays, says, pictures, tmp_path):
+    np.savez(tmp_path / "model.npz", **arrays)
+    with pytest.raises(InputError, match=says):
+        sbn.score_files([tmp_path / "model.npz"], str(pictures), "bernoulli:0", None, 10, 1, 0, False)
+
+
+def test_bad_input_ends_with_a_sentence(pictures, tmp_path):
+    np.savez(tmp_path / "ok.npz", W=np.zeros((16, 2)), b=np.zeros(2), c=np.zeros(16))
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "ok.npz").read_bytes()[:100])
+    fit, score = ["sbn", "fit", "--store", str(tmp_path / "x"), "--data", str(pictures)], ["sbn", "score"]
+    ok = [str(tmp_path / "ok.npz"), "--data", str(pictures)]
+    wrongs = [
+        [*fit, "--hidden", "0"],
+        [*fit, "--validation", "100"],
+        [*fit, "--dynamics", "sgrhmc"],
+        [*fit, "--update", "magic"],
+        [*fit, "--batch-size", "1000"],
+        [*fit, "--step-size", "-1"],
+        [*fit, "--data", str(tmp_path / "missing.npz")],
+        [*score, str(tmp_path / "cut.npz"), "--data", str(pictures)],
+        [*score, str(tmp_path / "none.npz"), "--data", str(pictures)],
+        [*score, str(tmp_path), "--data", str(pictures)],
+        [*score, *ok, "--images", "0"],
+        [*score, *ok, "--temperatures", "0"],
+        [*score, *ok, "--particles", "0"],
+    ]
+    for wrong in wrongs:
+        answer = CliRunner().invoke(cli.app, wrong)
+        assert isinstance(answer.exception, InputError), (wrong, answer.exception)
+    assert not (tmp_path / "x" / "chain.npz").exists()

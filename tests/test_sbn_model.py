@@ -1,0 +1,271 @@
+"""The belief network against enumeration: likelihood, gradient, Gibbs sweeps, annealed importance sampling.
+
+Sampling tests use |z| < 5 on independent draws (false alarm below 1e-6 a number) and a control that must fail.
+"""
+
+import itertools
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+import strang
+from strang import sbn
+from strang.kernels import polya_gamma
+from strang.kernels import sbn as kernel
+from strang.kernels.words import uniform
+from strang.models import SBN
+
+M, J = 5, 3
+ALL_V = np.array(list(itertools.product([0, 1], repeat=M)))
+ALL_H = np.array(list(itertools.product([0, 1], repeat=J)))
+
+
+@pytest.fixture(scope="module")
+def network() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    shapes = {"W": (M, J), "b": (J,), "c": (M,)}
+    return {name: (1.5 * rng.normal(size=shape)).astype(np.float32) for name, shape in shapes.items()}
+
+
+def log_joints(parameters, visible) -> np.ndarray:
+    """log p(v, h) for all h, literally."""
+    w, b, c = (parameters[name].astype(float) for name in ("W", "b", "c"))
+    x = ALL_H @ w.T + c
+    effects = (visible * x - np.logaddexp(0, x)).sum(1)
+    return effects + (ALL_H * b - np.logaddexp(0, b)).sum(1)
+
+
+def posterior(parameters, visible) -> np.ndarray:
+    joint = log_joints(parameters, visible)
+    return np.exp(joint - logsumexp(joint))
+
+
+def test_probabilities_of_all_images_add_up_to_one(network):
+    found = sbn.exact(network, ALL_V)
+    assert np.exp(found).sum() == pytest.approx(1, abs=1e-12)
+    literal = [logsumexp(log_joints(network, v)) for v in ALL_V]
+    np.testing.assert_allclose(found, literal, atol=1e-12)
+
+
+def test_the_gradient_is_that_of_the_likelihood(network):
+    """Σ_h p(h | v) ∇ log p(v, h) = ∇ log p(v): Fisher's identity, with the shipped joint gradient."""
+    model = SBN(J, M)
+    with jax.enable_x64(True):
+        position = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), network)
+
+        def log_p(position, v):
+            return jax.nn.logsumexp(jax.vmap(lambda h: model.log_joint(position, v, h))(jnp.asarray(ALL_H, float)))
+
+        for v in ALL_V[[0, 7, 19]]:
+            expected = jax.grad(log_p)(position, jnp.asarray(v, float))
+            rows = jnp.broadcast_to(jnp.asarray(v, float), (len(ALL_H), M))
+            found = model.joint_gradient(position, rows, jnp.asarray(ALL_H), jnp.asarray(posterior(network, v)))
+            for name in expected:
+                np.testing.assert_allclose(found[name], expected[name], atol=1e-7)
+
+
+def z_scores(hidden, expected) -> np.ndarray:
+    """How far the frequencies of hidden states are from what they should be, in standard errors."""
+    codes = hidden.astype(int) @ (1 << np.arange(J))[::-1]
+    frequency = np.bincount(codes, minlength=len(ALL_H)) / len(codes)
+    return (frequency - expected) / np.sqrt(expected * (1 - expected) / len(codes))
+
+
+def sweeps_of(kind: str, parameters, visible, start, seed: int, sweeps: int) -> np.ndarray:
+    """Hidden units of many copies of an image after sweeps by one of the three ways."""
+    count = len(start)
+    rows = np.broadcast_to(visible.astype(bool), (count, M)).copy()
+    words = np.random.default_rng(seed).integers(0, 2**63, count).astype(np.uint64)
+    if kind == "array":
+        pairs = np.stack([words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)], 1).astype(np.uint32)
+        return np.asarray(jax.jit(SBN(J, M, sweeps=sweeps)._array_sweeps)(parameters, rows, start, pairs))
+    loop = kernel.gibbs if kind == "compiled" else polya_gamma.gibbs
+    return loop(rows, start, parameters["W"], parameters["b"], parameters["c"], words, sweeps)
+
+
+@pytest.mark.parametrize("kind", ["compiled", "array", "polya-gamma"])
+def test_sweeps_leave_the_posterior_as_it_is_and_reach_it(kind, network):
+    visible, count = ALL_V[22], 50_000
+    expected = posterior(network, visible)
+    rng = np.random.default_rng(0)
+    at_rest = ALL_H[rng.choice(len(ALL_H), count, p=expected)].astype(bool)
+    assert np.abs(z_scores(sweeps_of(kind, network, visible, at_rest, 1, 1), expected)).max() < 5
+    reached = sweeps_of(kind, network, visible, np.zeros((count, J), bool), 2, 20)
+    assert np.abs(z_scores(reached, expected)).max() < 5
+    other = {**network, "c": network["c"] + np.float32(0.2)}  # the control: sweeps of a slightly other model
+    assert np.abs(z_scores(sweeps_of(kind, other, visible, at_rest, 1, 1), expected)).max() > 8
+
+
+def test_a_sweep_needs_no_luck_with_large_weights():
+    """Where a product of ratios leaves its range, logarithms are added instead; where weights are huge, nothing is NaN."""
+    rng = np.random.default_rng(0)
+    for scale in (1.0, 30.0, 78.0):
+        x = rng.normal(size=784) * scale
+        w = rng.uniform(-scale, scale, 784)
+        on, off = (1 / (1 + np.exp(-s * np.clip(x, -80, 80))) for s in (1, -1))
+        arrays = (a.astype(np.float32) for a in (on, off, np.exp(w)))
+        literal = (np.logaddexp(0, np.clip(x, -80, 80) + w) - np.logaddexp(0, np.clip(x, -80, 80))).sum()
+        assert kernel.log_ratio(*arrays) == pytest.approx(literal, rel=1e-4, abs=1e-2)
+
+
+def test_activations_stay_true_between_refreshments():
+    """Turning units on and off many times leaves s(x) and s(−x) where computing them anew puts them."""
+    rng = np.random.default_rng(1)
+    weights = rng.normal(size=(40, 20)).astype(np.float32)
+    bias, hidden = rng.normal(size=40).astype(np.float32), rng.random(20) < 0.5
+    rows, up, down = kernel.exponentials(weights)
+    on, off, fresh, fresh_off = (np.empty(40, np.float32) for _ in range(4))
+    kernel.activate(rows, bias, hidden, on, off)
+    for j in rng.integers(0, 20, 160):
+        kernel.turn(on, off, down[j] if hidden[j] else up[j])
+        hidden[j] = not hidden[j]
+    kernel.activate(rows, bias, hidden, fresh, fresh_off)
+    np.testing.assert_allclose(on, fresh, rtol=1e-4)
+    np.testing.assert_allclose(off, fresh_off, rtol=1e-4)
+
+
+def test_polya_gamma_draws_have_their_mean_and_variance():
+    state, count = np.array([5], np.uint64), 20_000
+    for z in (0.0, 0.7, 3.0, 12.0):
+        draws = np.array([polya_gamma.polya_gamma(z, state) for _ in range(count)])
+        mean = 0.25 if z == 0 else np.tanh(z / 2) / (2 * z)
+        variance = 1 / 24 if z == 0 else (np.sinh(z) - z) / (4 * z**3 * np.cosh(z / 2) ** 2)
+        assert abs(draws.mean() - mean) < 5 * np.sqrt(variance / count)
+        assert draws.var() == pytest.approx(variance, rel=0.1)
+
+
+def test_uniforms_are_uniform():
+    state = np.array([1], np.uint64)
+    draws = np.array([uniform(state) for _ in range(10_000)])
+    assert 0 < draws.min()
+    assert draws.max() < 1
+    assert abs(draws.mean() - 0.5) < 5 / np.sqrt(12 * 10_000)
+
+
+def test_the_gradient_s_draws_come_from_the_posterior(network):
+    """The whole path through the model, traced and mapped over chains, has Fisher's mean."""
+    model, count, visible = SBN(J, M, sweeps=30), 40_000, ALL_V[9]
+    rows = jnp.broadcast_to(jnp.asarray(visible, jnp.uint8), (count, M))
+    positions = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x), 0.5 * jnp.asarray(x)]), network)
+    hidden = jax.jit(jax.vmap(lambda p, key: model.draw_hidden(p, rows, key)))(
+        positions, jax.random.split(jax.random.key(4), 2)
+    )
+    for k, parameters in enumerate((network, {name: 0.5 * x for name, x in network.items()})):
+        assert np.abs(z_scores(np.asarray(hidden[k]), posterior(parameters, visible))).max() < 5
+    assert np.abs(z_scores(np.asarray(hidden[0]), posterior({n: 0.5 * x for n, x in network.items()}, visible))).max() > 8
+
+
+def plain_ais(parameters, visible, powers, runs: int, weigh_first: bool, seed: int) -> np.ndarray:
+    """Weights of AIS written plainly; `weigh_first=False` is the mutant that moves before it weighs."""
+    rng = np.random.default_rng(seed)
+    w, b, c = (parameters[name].astype(float) for name in ("W", "b", "c"))
+    hidden = (rng.random((runs, J)) < 1 / (1 + np.exp(-b))).astype(float)
+
+    def log_likelihood(hidden):
+        x = hidden @ w.T + c
+        return (visible * x - np.logaddexp(0, x)).sum(1)
+
+    def move(hidden, power):
+        for j in range(J):
+            on, off = hidden.copy(), hidden.copy()
+            on[:, j], off[:, j] = 1, 0
+            logit = b[j] + power * (log_likelihood(on) - log_likelihood(off))
+            hidden = np.where((rng.random(runs) < 1 / (1 + np.exp(-logit)))[:, None], on, off)
+        return hidden
+
+    total = np.zeros(runs)
+    for before, power in itertools.pairwise(powers):
+        if not weigh_first:
+            hidden = move(hidden, power)
+        total += (power - before) * log_likelihood(hidden)
+        if weigh_first:
+            hidden = move(hidden, power)
+    return np.exp(total)
+
+
+def test_the_mean_weight_is_the_likelihood_and_the_mutant_s_is_not(network):
+    powers, runs = np.linspace(0, 1, 5), 40_000
+    for number in (3, 22):
+        visible = ALL_V[number]
+        truth = np.exp(sbn.exact(network, visible[None])[0])
+
+        def z(weights, truth=truth):
+            return (weights.mean() - truth) / (weights.std() / np.sqrt(len(weights)))
+
+        words = np.random.default_rng(number).integers(0, 2**63, runs).astype(np.uint64)
+        arguments = (network["W"], network["b"], network["c"], words, powers, runs)
+        shipped = np.exp(kernel.ais(visible[None].astype(bool), *arguments))[0]
+        assert abs(z(shipped)) < 5
+        assert abs(z(plain_ais(network, visible, powers, runs, True, number))) < 5
+        assert z(plain_ais(network, visible, powers, runs, False, number)) > 8
+
+
+def test_more_temperatures_bring_the_estimate_to_the_truth_from_above(network):
+    truth = -sbn.exact(network, ALL_V).mean()
+    rough = sbn.score([network], ALL_V, temperatures=2, progress=False).nll
+    fine = sbn.score([network], ALL_V, temperatures=300, particles=20, progress=False).nll
+    assert rough > truth + 0.1
+    assert fine == pytest.approx(truth, abs=0.02)
+
+
+def test_the_score_of_samples_is_that_of_their_mean_probability(network):
+    other = {name: 0.8 * x for name, x in network.items()}
+    both = sbn.score([network, other], ALL_V, temperatures=200, particles=50, progress=False)
+    expected = -np.log((np.exp(sbn.exact(network, ALL_V)) + np.exp(sbn.exact(other, ALL_V))) / 2)
+    np.testing.assert_allclose(both.each, expected, atol=0.08)
+    mean, error = sbn.paired(both, sbn.Score(expected))
+    assert abs(mean) < 0.02
+    assert 0 < error < 0.02
+
+
+def test_an_image_s_score_depends_on_nothing_but_seed_and_place(network):
+    whole = sbn.log_likelihood(network, ALL_V, temperatures=5, progress=False)
+    part = sbn.log_likelihood(network, ALL_V[:7], temperatures=5, progress=False)
+    np.testing.assert_array_equal(whole[:7], part)
+    assert (sbn.log_likelihood(network, ALL_V, temperatures=5, seed=1, progress=False) != whole).any()
+
+
+@pytest.mark.parametrize(
+    ("dynamics", "integrator", "persistent"),
+    [
+        (strang.SGLD(), None, False),
+        (strang.SGHMC(friction=5.0), "chen:ABOBA", True),
+        (strang.SGHMC(friction=5.0), "euler-old", False),
+        (strang.SGNHT(friction=5.0), None, False),
+        (strang.SGRHMC(metric=lambda position: jax.tree.map(jnp.ones_like, position), friction=5.0), None, False),
+    ],
+)
+def test_it_samples_with_any_dynamics_and_goes_on_bit_for_bit(dynamics, integrator, persistent):
+    rows = np.random.default_rng(0).integers(0, 2, (30, M)).astype(np.uint8)
+    model = SBN(J, M, sweeps=2).started_at(rows)
+    data = strang.data.arrays((rows, np.arange(30)) if persistent else rows, batch=7, order="reshuffled")
+    settings = {"integrator": integrator, "step_size": 0.01, "chains": 2, "progress": False}
+    if persistent:
+        settings["gradient"] = strang.gradient.latent()
+    whole = strang.sample(model, data, dynamics, steps=9, **settings)
+    parts = strang.sample(model, data, dynamics, steps=4, **settings).more(5, progress=False)
+    assert whole.diverged == 0
+    jax.tree.map(np.testing.assert_array_equal, whole.chain, parts.chain)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(whole.average))
+
+
+def test_persistent_causes_are_those_of_each_datum_s_last_visit():
+    rows = np.random.default_rng(0).integers(0, 2, (6, M)).astype(np.uint8)
+    data = strang.data.arrays((rows, np.arange(6)), batch=3, order="cyclic")
+    settings = {"step_size": 1e-3, "progress": False, "gradient": strang.gradient.latent()}
+    model, dynamics = SBN(J, M, sweeps=3), strang.SGHMC(friction=5.0)
+    one, two = (strang.sample(model, data, dynamics, steps=n, **settings).chain.carried[0] for n in (1, 2))
+    np.testing.assert_array_equal(one[:3], two[:3])  # the second batch is of the other three
+    assert (one[3:] != two[3:]).any()
+
+
+def test_settings_that_make_no_sense_are_refused():
+    for wrong in ({"hidden": 0}, {"hidden": 2.5}, {"hidden": 3, "sweeps": 0}, {"hidden": 3, "update": "gibs"}):
+        with pytest.raises(strang.InputError):
+            SBN(**wrong)
+    with pytest.raises(strang.InputError, match="prior_var"):
+        replace(SBN(3), prior_var=-1.0)
