@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from browser import chromium, problems
 from strang import cli, sbn
 from strang.errors import InputError
 from strang.sbn import learning
-from browser import chromium, problems
+from strang.store import read_series
 
 SMALL = {"hidden": 4, "steps": 24, "every": 4, "burn_in": 12, "batch_size": 8, "sweeps": 2, "validation": 10}
 
@@ -78,24 +79,22 @@ def test_a_killed_fit_goes_on_to_the_same_bytes(pictures, fitted, tmp_path):
     folder = tmp_path / "run"
     command = [sys.executable, "-c", "from strang.cli import main; main()", "sbn", "fit", "--store", str(folder)]
     command += ["--data", str(pictures), *options(SMALL)]
-    saved = 0
-    for _ in range(2):
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 120
-        while process.poll() is None and time.monotonic() < deadline:
-            lines = (folder / "series.jsonl").read_text().count("\n") if (folder / "series.jsonl").exists() else 0
-            if lines > saved:
-                os.kill(process.pid, signal.SIGKILL)
-                break
-            time.sleep(0.001)
-        process.wait()
-        saved = lines
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline and not (folder / "chain.npz").exists():
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL  # it was not at its end
     answer = CliRunner().invoke(cli.app, ["resume", str(folder), "--json"])
     result = json.loads(answer.stdout)
     assert result["finished"]
     whole, _ = fitted
-    for name in ("chain.npz", "model.npz", "series.jsonl", *(f"samples/{p.name}" for p in (whole / "samples").iterdir())):
+    for name in ("chain.npz", "model.npz", *(f"samples/{p.name}" for p in (whole / "samples").iterdir())):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+    one, other = (
+        [(line["step"], line["nll"], line["temperature"]) for line in read_series(f)] for f in (folder, whole)
+    )
+    assert one == other
 
 
 def test_more_steps_and_other_settings(fitted, pictures, tmp_path):

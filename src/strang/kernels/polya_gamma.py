@@ -11,6 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from .sbn import draw_prior
 from .words import uniform
 
 T = 0.64
@@ -85,12 +86,14 @@ def polya_gamma(z, state):
 
 
 @numba.njit(parallel=True, **COMPILE)
-def augmented_images(visible, hidden, prior, bias, rows, seeds, sweeps):
+def augmented_images(visible, hidden, prior, bias, rows, seeds, sweeps, fresh):
     """Sweeps that draw ω_m ~ PG(1, x_m) for every effect, then each unit given these, in place."""
     for i in numba.prange(hidden.shape[0]):
         width = bias.shape[0]
         x, omega = np.empty(width), np.empty(width)
         state = seeds[i : i + 1].copy()
+        if fresh:
+            draw_prior(prior[i], hidden[i], state)
         for m in range(width):
             x[m] = bias[m]
             for j in range(hidden.shape[1]):
@@ -112,7 +115,9 @@ def augmented_images(visible, hidden, prior, bias, rows, seeds, sweeps):
 
 def gibbs(visible, hidden, weights, prior, bias, seeds, sweeps: int) -> np.ndarray:
     """As `sbn.gibbs`, through Pólya-Gamma variables."""
-    hidden = hidden.astype(np.bool_)
-    prior = np.ascontiguousarray(np.broadcast_to(prior, hidden.shape))
-    augmented_images(visible, hidden, prior, bias, np.ascontiguousarray(weights.T), seeds, sweeps)
-    return hidden
+    shape = (visible.shape[0], weights.shape[1])
+    units = np.empty(shape, np.bool_) if hidden is None else hidden.astype(np.bool_)
+    prior = np.ascontiguousarray(np.broadcast_to(prior, shape))
+    rows = np.ascontiguousarray(weights.T)
+    augmented_images(visible, units, prior, bias, rows, seeds, sweeps, hidden is None)
+    return units

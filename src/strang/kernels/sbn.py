@@ -82,6 +82,12 @@ def sweep(on, off, hidden, prior, evidence, up, down, power, state):
 
 
 @numba.njit(**COMPILE)
+def draw_prior(prior, hidden, state):
+    for j in range(hidden.shape[0]):
+        hidden[j] = uniform(state) * (1.0 + math.exp(-prior[j])) < 1.0
+
+
+@numba.njit(**COMPILE)
 def weigh(visible, weights):
     """Σ_m v_m W_mj of one image, unit by unit."""
     evidence = np.zeros(weights.shape[1])
@@ -102,11 +108,13 @@ def log_conditional(visible, on, off):
 
 
 @numba.njit(parallel=True, **COMPILE)
-def gibbs_images(visible, hidden, prior, bias, weights, rows, up, down, seeds, sweeps):
-    """Sweeps over the units of every image, in place."""
+def gibbs_images(visible, hidden, prior, bias, weights, rows, up, down, seeds, sweeps, fresh):
+    """Sweeps over the units of every image, in place; `fresh` ones begin with a draw of their prior."""
     for i in numba.prange(hidden.shape[0]):
         on, off = np.empty(bias.shape[0], np.float32), np.empty(bias.shape[0], np.float32)
         evidence, state = weigh(visible[i], weights), seeds[i : i + 1].copy()
+        if fresh:
+            draw_prior(prior[i], hidden[i], state)
         for k in range(sweeps):
             if k % REFRESH == 0:
                 activate(rows, bias, hidden[i], on, off)
@@ -122,8 +130,7 @@ def ais_images(visible, prior, bias, weights, rows, up, down, seeds, powers, par
         on, off = np.empty(bias.shape[0], np.float32), np.empty(bias.shape[0], np.float32)
         hidden = np.empty(prior.shape[0], np.bool_)
         evidence, state = weigh(visible[i], weights), seeds[run : run + 1].copy()
-        for j in range(prior.shape[0]):
-            hidden[j] = uniform(state) * (1.0 + math.exp(-prior[j])) < 1.0
+        draw_prior(prior, hidden, state)
         weight = likelihood = 0.0
         for t in range(1, powers.shape[0]):
             if (t - 1) % REFRESH == 0:
@@ -144,11 +151,13 @@ def exponentials(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def gibbs(visible, hidden, weights, prior, bias, seeds, sweeps: int) -> np.ndarray:
-    """`hidden` (n, J) after so many sweeps given `visible` (n, M); `prior` (J) or (n, J) are logits, `seeds` (n)."""
-    hidden = hidden.astype(np.bool_)
-    prior = np.ascontiguousarray(np.broadcast_to(prior, hidden.shape))
-    gibbs_images(visible, hidden, prior, bias, weights, *exponentials(weights), seeds, sweeps)
-    return hidden
+    """Hidden units (n, J) of `visible` (n, M) after so many sweeps from `hidden`, or from their prior where that is
+    None; `prior` (J) or (n, J) are logits, `seeds` (n)."""
+    shape = (visible.shape[0], weights.shape[1])
+    units = np.empty(shape, np.bool_) if hidden is None else hidden.astype(np.bool_)
+    prior = np.ascontiguousarray(np.broadcast_to(prior, shape))
+    gibbs_images(visible, units, prior, bias, weights, *exponentials(weights), seeds, sweeps, hidden is None)
+    return units
 
 
 def ais(visible, weights, prior, bias, seeds, powers, particles: int) -> np.ndarray:

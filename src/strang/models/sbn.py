@@ -81,11 +81,7 @@ class SBN:
 
     def draw_hidden(self, position: Tree, rows, key, start=None):
         """Causes (n, J) of the rows after `sweeps` sweeps from `start`, or from a draw of their prior."""
-        first, rest = jax.random.split(key)
-        if start is None:
-            start = self.first_hidden(position, rows.shape[0], first)
-        words = jax.random.bits(rest, (rows.shape[0], 2), jnp.uint32)
-        arguments = (position, rows.astype(bool), start.astype(bool), words)
+        arguments = (position, rows.astype(bool), jax.random.key_data(key), start)
         if not compiled():
             return self._array_sweeps(*arguments)
         if self.update == "polya-gamma":
@@ -103,23 +99,30 @@ class SBN:
         surprise = weights * (hidden - jax.nn.sigmoid(position["b"]))
         return {"W": residual.T @ hidden, "b": surprise.sum(0), "c": residual.sum(0)}
 
-    def _compiled_sweeps(self, position, rows, start, words):
+    def _compiled_sweeps(self, position, rows, key, start):
         from ..kernels import polya_gamma, sbn
-        from ..kernels.words import seeds
+        from ..kernels.words import streams
 
         loop = sbn.gibbs if self.update == "gibbs" else polya_gamma.gibbs
 
-        def sweep(weights, prior, bias, rows, start, words):
-            parts = [np.asarray(x, np.float32) for x in (weights, prior, bias)] + [rows, start, words]
-            chains = [x.reshape(-1, *x.shape[x.ndim - rank :]) for x, rank in zip(parts, RANKS, strict=True)]
-            drawn = [loop(v, h, w, b, c, seeds(k), self.sweeps) for w, b, c, v, h, k in zip(*chains, strict=True)]
-            return np.stack(drawn).reshape(start.shape)
+        def sweep(weights, prior, bias, rows, key, *start):
+            parts = [np.asarray(x, np.float32) for x in (weights, prior, bias)] + [rows, key, *start]
+            chains = [x.reshape(-1, *x.shape[x.ndim - rank :]) for x, rank in zip(parts, RANKS, strict=False)]
+            drawn = [
+                loop(v, h[0] if h else None, w, b, c, streams(k, len(v)), self.sweeps)
+                for w, b, c, v, k, *h in zip(*chains, strict=True)
+            ]
+            return np.stack(drawn).reshape(*rows.shape[:-1], self.hidden)
 
-        shape = jax.ShapeDtypeStruct(start.shape, bool)
-        return on_host(sweep, shape, position["W"], position["b"], position["c"], rows, start, words)
+        shape = jax.ShapeDtypeStruct((rows.shape[0], self.hidden), bool)
+        given = () if start is None else (start,)
+        return on_host(sweep, shape, position["W"], position["b"], position["c"], rows, key, *given)
 
-    def _array_sweeps(self, position, rows, start, words):
+    def _array_sweeps(self, position, rows, key, start):
         """The same conditionals as array code over all rows: one unit after the other."""
+        first, rest = jax.random.split(jax.random.wrap_key_data(key))
+        if start is None:
+            start = self.first_hidden(position, rows.shape[0], first)
         growth = jnp.exp(jnp.clip(position["W"].T, -80, 80))
         evidence = rows.astype(growth.dtype) @ position["W"]
         pad = -self.visible % GROUP
@@ -137,8 +140,7 @@ class SBN:
             return hidden.at[:, j].set(chosen), on, off, uniforms
 
         def sweep(k, hidden):
-            keys = jax.vmap(lambda word: jax.random.fold_in(jax.random.wrap_key_data(word), k))(words)
-            uniforms = jax.vmap(lambda key: jax.random.uniform(key, (self.hidden,)))(keys)
+            uniforms = jax.random.uniform(jax.random.fold_in(rest, k), (rows.shape[0], self.hidden))
             x = hidden.astype(growth.dtype) @ position["W"].T + position["c"]
             carry = (hidden, jax.nn.sigmoid(x), jax.nn.sigmoid(-x), uniforms)
             return jax.lax.fori_loop(0, self.hidden, unit, carry)[0]
@@ -146,7 +148,7 @@ class SBN:
         return jax.lax.fori_loop(0, self.sweeps, sweep, start)
 
 
-RANKS = (2, 1, 1, 2, 2, 2)  # axes of weights, prior, bias, rows, start and words of one chain
+RANKS = (2, 1, 1, 2, 1, 2)  # axes of weights, prior, bias, rows, key and start of one chain
 
 
 def compiled() -> bool:

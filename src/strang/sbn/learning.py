@@ -199,31 +199,47 @@ def summary(folder: Path, job: Job, chain: Chain, settings: dict[str, Any], bina
     }
 
 
-def search(
-    *, images: Images | None = None, progress: bool | None = None, grid_steps: int = 500, **given
-) -> dict[str, Any]:
-    """The paper's grid, every point a chain of one run of a few steps, judged by the held-out images."""
-    settings = completed({**DEFAULTS, **given, "steps": grid_steps, "burn_in": 0})
-    if settings["dynamics"].lower() == "sgld":
-        raise InputError("the paper's grid is one of step sizes and frictions, and sgld has none; give --step-size.")
+def survey(
+    sizes, frictions, *, images: Images | None = None, progress: bool | None = None, **given
+) -> list[dict[str, Any]]:
+    """Pairs of step size and friction (or step sizes alone, for dynamics without), each a chain of one run, judged by
+    the held-out images: the score after the last step, mean p², and whether the chain left the finite numbers."""
+    settings = completed({**DEFAULTS, **given, "burn_in": 0})
     images = load(settings["data"], settings["binarisation"]) if images is None else images
     train, held_out = split(images.train, settings["validation"])
     if not len(held_out):
-        raise InputError("validation is 0; a search needs held-out images to judge by.")
-    sizes, scales = (np.ravel(x) for x in np.meshgrid(STEP_SIZES, FRICTIONS, indexing="ij"))
-    points = {"step_size": jnp.asarray(sizes), "friction": jnp.asarray(scales / np.sqrt(sizes)), "chains": len(sizes)}
+        raise InputError("validation is 0; settings are judged by held-out images.")
+    points: dict[str, Any] = {"step_size": jnp.asarray(sizes, float), "chains": len(sizes)}
+    if frictions is not None:
+        points["friction"] = jnp.asarray(frictions, float)
     job = job_of(settings, train, **points)
-    with bar(grid_steps, "searching the grid", progress) as done:
+    with bar(job.steps, "trying settings", progress) as done:
         for chain, _ in run_blocks(job, None):
             done(int(chain.step))
-    scores = [
-        quick_score(parameters(chain, k), held_out, settings["seed"]) if chain.alive[k] else None
-        for k in range(len(sizes))
+    heat = temperatures(job, chain)
+    return [
+        {
+            "step_size": float(h),
+            "friction": None if frictions is None else float(frictions[k]),
+            "nll": quick_score(parameters(chain, k), held_out, settings["seed"]) if chain.alive[k] else None,
+            "temperature": float(heat[k]) if np.isfinite(heat[k]) else None,
+            "diverged": not bool(chain.alive[k]),
+        }
+        for k, h in enumerate(sizes)
     ]
-    rows: list[dict[str, Any]] = [
-        {"step_size": float(h), "friction": float(f / h**0.5), "nll": score, "temperature": float(t)}
-        for h, f, score, t in zip(sizes, scales, scores, temperatures(job, chain), strict=True)
-    ]
+
+
+def paper_grid() -> tuple[list[float], list[float]]:
+    """The paper's twelve pairs of step size and friction."""
+    pairs = [(h, scale / h**0.5) for h in STEP_SIZES for scale in FRICTIONS]
+    return [h for h, _ in pairs], [friction for _, friction in pairs]
+
+
+def search(*, grid_steps: int = 500, **given) -> dict[str, Any]:
+    """The pair of the paper's grid that is best on held-out images after a few steps."""
+    if given.get("dynamics", "sghmc").lower() == "sgld":
+        raise InputError("the paper's grid is one of step sizes and frictions, and sgld has none; give --step-size.")
+    rows = survey(*paper_grid(), **{**given, "steps": grid_steps})
     living = [row for row in rows if row["nll"] is not None]
     if not living:
         raise InputError("every point of the grid diverged; choose another integrator, or a step size of your own.")

@@ -64,7 +64,7 @@ def describe_grid(found: dict[str, Any]) -> list[str]:
         score_ = "diverged" if point["nll"] is None else f"{point['nll']:.2f}"
         chosen = "  <- chosen" if point == found["best"] else ""
         size, friction, heat = point["step_size"], point["friction"], point["temperature"]
-        return f"{size:12.1e}{friction:10.2f}{score_:>10}{heat:12.3g}{chosen}"
+        return f"{size:12.1e}{friction:10.2f}{score_:>10}{'-' if heat is None else f'{heat:.3g}':>12}{chosen}"
 
     return [f"{'step size':>12}{'friction':>10}{'nll':>10}{'mean p^2':>12}", *map(row, found["grid"])]
 

@@ -1,0 +1,95 @@
+"""Table 1's belief networks: its parts on small images of stripes in the place of MNIST, its tables and verdicts."""
+
+import numpy as np
+import pytest
+
+from strang import reproduce
+from strang.images import Images
+from strang.reproduce import belief, table1
+from strang.reproduce.record import NOT_REPRODUCED, QUICK, REPRODUCED, UNDER_READING
+from strang.sbn import Score, learning
+
+OLD = "SGHMC-E, old momentum"
+
+
+@pytest.fixture(scope="module")
+def stripes():
+    rng = np.random.default_rng(0)
+    lines = np.kron(np.eye(4), np.ones(4)).reshape(4, 4, 4)
+    made = np.array([lines[a] + lines[b].T for a, b in rng.integers(0, 4, (1400, 2))]).reshape(1400, 16) > 0
+    pictures = Images(made[:1300].astype(np.uint8), made[1300:].astype(np.uint8), "none")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(belief.images, "load", lambda *given: pictures)
+        patch.setattr(learning, "load", lambda *given: pictures)
+        patch.setattr(learning, "STEP_SIZES", (6e-4,))
+        patch.setattr(learning, "GLANCE", {"images": 20, "temperatures": 20})
+        yield
+
+
+def test_a_grid_is_tried_point_by_point(stripes):
+    points = belief.try_grid(method=OLD, grid="the paper's grid", steps=4)
+    assert [round(point["friction"] * 6e-4**0.5, 6) for point in points] == [0.9, 1.0, 5.0]
+    assert all(np.isfinite([point["nll"], point["temperature"]]).all() for point in points)
+    assert not any(point["diverged"] for point in points)
+
+
+def test_a_fit_is_scored_at_its_end_and_on_the_way(stripes):
+    settings = {"method": "SGHMC-S", "hidden": 4, "seed": 1, "count": 30, "levels": 5}
+    result = belief.learn_and_score(**settings, steps=20, samples=5)
+    assert len(result["last"]) == len(result["predictive"]) == 30
+    assert result["last"] != result["predictive"]
+    assert result["temperature"] > 0
+    alone = belief.learn_and_score(**settings, steps=20, samples=1)
+    assert alone["last"] == alone["predictive"] == result["last"]
+
+
+def point(temperature, nll=105.0, diverged=False):
+    return {"step_size": 6e-4, "friction": 36.7, "nll": nll, "temperature": temperature, "diverged": diverged}
+
+
+def results(losses: dict[str, float], heat: dict[str, float]) -> list:
+    """Results as of a quick reproduction in which each method loses so many nats, and runs so hot."""
+    base = np.random.default_rng(0).normal(100, 20, 400)
+    surveys = [[point(heat.get(method, 3.0))] for method in belief.METHODS] + [[point(None, nll=104.0)]]
+    rng = np.random.default_rng(1)
+    fits = [
+        {
+            "diverged": False,
+            "last": (base + losses.get(method, 0.0) + rng.normal(0, 1, 400)).tolist(),
+            "predictive": (base - 1).tolist(),
+            "temperature": heat.get(method, 3.0),
+        }
+        for method in belief.METHODS
+    ]
+    return [*surveys, *fits]
+
+
+def test_tables_and_verdicts_follow_the_numbers(monkeypatch):
+    losses = {"SGHMC-E, new momentum": 1.0, OLD: 4.0, "SGLD": 9.0}
+    figure = table1.figure(QUICK, results(losses, {OLD: 11.0}))
+    _, likelihoods, survived = figure.tables
+    assert [row[1] for row in likelihoods.rows] == list(belief.METHODS)
+    assert float(likelihoods.rows[2][3].split()[0]) == pytest.approx(4.0, abs=0.3)
+    assert "hot: 3.7 times" in survived.rows[2][5]
+    assert [verdict.verdict for verdict in figure.verdicts] == [REPRODUCED, UNDER_READING, UNDER_READING]
+    calm = table1.figure(QUICK, results({OLD: -1.0, "SGLD": -1.0}, {}))
+    assert [verdict.verdict for verdict in calm.verdicts][:2] == [NOT_REPRODUCED, NOT_REPRODUCED]
+
+
+def test_a_fit_that_diverged_is_worse_than_any_number():
+    base = Score(np.random.default_rng(0).normal(100, 20, 400))
+    assert belief.is_worse(Score(base.each + 0.5), base)
+    assert not belief.is_worse(Score(base.each - 0.5), base)
+    assert belief.is_worse(None, base)
+    given = results({}, {})
+    given[len(belief.METHODS) + 1] = {"diverged": True, "last": None, "predictive": None, "temperature": None}
+    tables, verdicts = belief.halves(QUICK, given)
+    assert tables[0].rows[0][2] == "diverged"
+    assert verdicts[0].verdict == NOT_REPRODUCED
+
+
+def test_without_mnist_the_table_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(belief, "unavailable", lambda: "there is no network.")
+    report = reproduce.reproduce(["table1"], effort=QUICK, out=tmp_path, progress=False)
+    assert report.parts == 0
+    assert "there is no network" in report.figures[0].look
