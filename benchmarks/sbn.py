@@ -56,9 +56,8 @@ def bare_sweep(hidden: int, batch: int) -> float:
 def annealing(hidden: int, temperatures: int = 100, images: int = 50) -> float:
     """CPU minutes of AIS for 10,000 images at T = 1000, from a part of it."""
     model = {"W": 0.5 * rng.normal(size=(PIXELS, hidden)), "b": np.zeros(hidden), "c": np.full(PIXELS, -2.0)}
-    seconds = least(
-        lambda: strang.sbn.log_likelihood(model, IMAGES[:images], temperatures=temperatures, progress=False), 3
-    )
+    settings = {"temperatures": temperatures, "progress": False}
+    seconds = least(lambda: strang.sbn.log_likelihood(model, IMAGES[:images], **settings), 3)
     return seconds * (10_000 / images) * (1000 / temperatures) / 60
 
 

@@ -6,7 +6,7 @@ import pytest
 from strang import reproduce
 from strang.images import Images
 from strang.reproduce import belief, table1
-from strang.reproduce.record import NOT_REPRODUCED, QUICK, REPRODUCED, UNDER_READING
+from strang.reproduce.record import FULL, NOT_REPRODUCED, QUICK, REPRODUCED, UNDER_READING
 from strang.sbn import Score, learning
 
 OLD = "SGHMC-E, old momentum"
@@ -21,14 +21,13 @@ def stripes():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(belief.images, "load", lambda *given: pictures)
         patch.setattr(learning, "load", lambda *given: pictures)
-        patch.setattr(learning, "STEP_SIZES", (6e-4,))
         patch.setattr(learning, "GLANCE", {"images": 20, "temperatures": 20})
         yield
 
 
 def test_a_grid_is_tried_point_by_point(stripes):
-    points = belief.try_grid(method=OLD, grid="the paper's grid", steps=4)
-    assert [round(point["friction"] * 6e-4**0.5, 6) for point in points] == [0.9, 1.0, 5.0]
+    points = belief.try_grid(method=OLD, sizes=[6e-4, 3e-4], frictions=[36.0, 40.0], steps=4)
+    assert [(point["step_size"], point["friction"]) for point in points] == [(6e-4, 36.0), (3e-4, 40.0)]
     assert all(np.isfinite([point["nll"], point["temperature"]]).all() for point in points)
     assert not any(point["diverged"] for point in points)
 
@@ -86,6 +85,22 @@ def test_a_fit_that_diverged_is_worse_than_any_number():
     tables, verdicts = belief.halves(QUICK, given)
     assert tables[0].rows[0][2] == "diverged"
     assert verdicts[0].verdict == NOT_REPRODUCED
+
+
+def test_the_full_table_is_the_paper_s(monkeypatch):
+    monkeypatch.setattr(belief, "unavailable", lambda: None)
+    parts = belief.parts(FULL)
+    grids = [part.settings for part in parts if part.function is belief.try_grid]
+    assert [len(grid["sizes"]) for grid in grids] == [12, 12, 12, 4, 12, len(belief.OWN_STEPS)]
+    assert {round(f * h**0.5, 6) for h, f in zip(grids[0]["sizes"], grids[0]["frictions"], strict=True)} == {
+        0.9,
+        1.0,
+        5.0,
+    }
+    fits = [part.settings for part in parts if part.function is belief.learn_and_score]
+    assert len(fits) == 2 * 3 * len(belief.METHODS)
+    assert {(fit["steps"], fit["count"], fit["levels"]) for fit in fits} == {(5000, 10_000, 1000)}
+    assert len(belief.parts(QUICK)) == len(belief.METHODS) * 2 + 1
 
 
 def test_without_mnist_the_table_says_so(monkeypatch, tmp_path):

@@ -12,7 +12,17 @@ from .. import images
 from ..errors import InputError
 from ..run import run_blocks
 from ..sbn import Score, log_likelihood, paired
-from ..sbn.learning import DEFAULTS, completed, job_of, paper_grid, parameters, split, survey, temperatures
+from ..sbn.learning import (
+    DEFAULTS,
+    FRICTIONS,
+    STEP_SIZES,
+    completed,
+    job_of,
+    parameters,
+    split,
+    survey,
+    temperatures,
+)
 from ..sbn.scoring import log_mean_exp
 from .record import NOT_REPRODUCED, REPRODUCED, UNDER_READING, Effort, Part, Table, Verdict
 
@@ -30,10 +40,24 @@ HEAT = 1.5  # times the splitting's mean p² at which a method is said to run ho
 
 
 def counts(effort: Effort) -> dict[str, Any]:
-    """How much is done: all of the paper's iterations and images in full, a glance otherwise."""
+    """How much is done: all of the paper's grid, iterations and images in full, a glance otherwise."""
     if effort.name == "full":
-        return {"hidden": (100, 200), "steps": 5000, "seeds": (0, 1, 2), "count": 10_000, "levels": 1000}
-    return {"hidden": (100,), "steps": effort.steps // 400, "seeds": (0,), "count": 2 * effort.runs, "levels": 100}
+        grid = {"step_sizes": STEP_SIZES, "scales": FRICTIONS, "own": OWN_STEPS, "tried": 500}
+        return {**grid, "hidden": (100, 200), "steps": 5000, "seeds": (0, 1, 2), "count": 10_000, "levels": 1000}
+    grid = {
+        "step_sizes": STEP_SIZES[::3],
+        "scales": FRICTIONS[::2],
+        "own": OWN_STEPS[1::2],
+        "tried": effort.steps // 400,
+    }
+    return {
+        **grid,
+        "hidden": (100,),
+        "steps": effort.steps // 400,
+        "seeds": (0,),
+        "count": 2 * effort.runs,
+        "levels": 100,
+    }
 
 
 def parts(effort: Effort) -> list[Part]:
@@ -41,11 +65,18 @@ def parts(effort: Effort) -> list[Part]:
     if unavailable():
         return []
     how = counts(effort)
-    tried = min(500, how["steps"])
-    found = [
-        Part(f"{method} on {grid}", try_grid, {"method": method, "grid": grid, "steps": tried})
-        for method, grid in [*((m, "the paper's grid") for m in METHODS), ("SGLD", "a grid of its own")]
-    ]
+    pairs = [(h, scale / h**0.5) for h in how["step_sizes"] for scale in how["scales"]]
+    grids: list[tuple[str, str, list[float], list[float] | None]] = []
+    for method, settings in METHODS.items():
+        if settings["dynamics"] == "sgld":
+            grids.append((method, "the paper's step sizes", list(how["step_sizes"]), None))
+        else:
+            grids.append((method, "the paper's grid", [h for h, _ in pairs], [friction for _, friction in pairs]))
+    grids.append(("SGLD", "step sizes of its own", how["own"], None))
+    found = []
+    for method, where, sizes, frictions in grids:
+        settings = {"method": method, "sizes": sizes, "frictions": frictions, "steps": how["tried"]}
+        found.append(Part(f"{method} on {where}", try_grid, settings))
     for hidden in how["hidden"]:
         for seed in how["seeds"]:
             for method in METHODS:
@@ -65,12 +96,9 @@ def unavailable() -> str | None:
     return None
 
 
-def try_grid(*, method: str, grid: str, steps: int) -> list[dict[str, Any]]:
+def try_grid(*, method: str, sizes: list[float], frictions: list[float] | None, steps: int) -> list[dict[str, Any]]:
     """Every point of a grid for a few steps, with J = 100."""
-    sizes, frictions = paper_grid()
-    if METHODS[method]["dynamics"] == "sgld":
-        sizes, frictions = OWN_STEPS if grid == "a grid of its own" else sorted(set(sizes)), None  # type: ignore
-    return survey(sizes, frictions, **METHODS[method], steps=steps, progress=False)
+    return survey(sizes, frictions, **{**METHODS[method], "step_size": None}, steps=steps, progress=False)
 
 
 def learn_and_score(
