@@ -13,6 +13,7 @@ from strang.integrator import Step, spell
 
 COORDINATE = strang.SGNHT(friction=1.3, gain=0.7, thermostat="coordinate")
 RIEMANN = strang.SGRHMC(metric=bowl, friction=1.3, iterations=3)  # three sweeps do to h³ and compile in half the time
+UNEVEN = strang.SGRLD(inverse_metric=lambda t: 1 / (1.2 + 0.4 * t * t))
 KICK = {"chen": "O", "leimkuhler": "B", "ubu": "B"}
 
 
@@ -95,6 +96,7 @@ NAMED = [
         opsi4o_mclachlan=4,
     ),
     *named(strang.SGNHT),
+    *named(UNEVEN)[:1],  # the mirrored step is this one but for a reflection, which has no complex extension
 ]
 WORDS = SYMMETRIC + ASYMMETRIC
 ALL = WORDS + NAMED

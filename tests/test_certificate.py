@@ -33,7 +33,11 @@ def certified(tested, batches="full", dimensions=(2,)):
     return weak_order(tested.step, tested.dynamics, batches, dimensions=dimensions)
 
 
-@pytest.mark.parametrize("tested", ALL, ids=label)
+LIKE = [s for s in ALL if isinstance(s.dynamics, strang.SGNHT) and len(s.letters) == 7 and s.letters.isupper()]
+FEW = [s for s in ALL if s not in LIKE or s in LIKE[::4]]  # of the 24 palindromes of ABDO every fourth
+
+
+@pytest.mark.parametrize("tested", FEW, ids=label)
 def test_every_step_has_the_weak_order_it_claims(tested):
     certificate = certified(tested)
     assert certificate.order == tested.step.order

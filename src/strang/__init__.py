@@ -5,13 +5,16 @@ __version__ = "0.1.0"
 from . import certificate as certificate
 from . import data as data
 from . import gradient as gradient
+from . import images as images
 from . import models as models
+from . import sbn as sbn
 from . import schedule as schedule
 from . import theory as theory
 from .dynamics import SGHMC as SGHMC
 from .dynamics import SGLD as SGLD
 from .dynamics import SGNHT as SGNHT
 from .dynamics import SGRHMC as SGRHMC
+from .dynamics import SGRLD as SGRLD
 from .errors import InputError as InputError
 from .integrator import Step as Step
 from .integrator import spell as spell

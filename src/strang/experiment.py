@@ -84,7 +84,7 @@ def make_dynamics(kind, friction: float, gradient_noise: float):
         return SGHMC(friction=friction, gradient_noise=gradient_noise)
     if kind in (SGLD, SGNHT):
         return kind() if kind is SGLD else kind(friction=friction)
-    raise InputError("sgrhmc needs a metric, which is a function: use strang.sample in Python, or choose sghmc.")
+    raise InputError(f"{kind.__name__.lower()} needs a metric, a function: use strang.sample, or choose sghmc.")
 
 
 def gaussian(

@@ -11,49 +11,59 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from . import arviz
 from . import average as averages
 from .chain import Chain, advance
 from .errors import InputError
 from .prepare import Job, prepare
 from .progress import bar
+from .spec import FEW
 from .store import Store
 from .tree import Tree, size
 
-FEW = 100  # numbers of an average that go into the series of a stored run
 BLOCK_SECONDS = 0.5  # how long Ctrl-C and the progress bar may have to wait
+TRACE_BYTES = 1 << 24  # what the thinned positions of a block may take
 
 
 class DivergenceWarning(UserWarning):
     """Some chains left the finite numbers and stopped there."""
 
 
+def empty_trace(job: Job) -> Tree:
+    """Where a block puts its thinned positions, of one shape so that one compilation serves all; None: nowhere."""
+    if not job.thin:
+        return None
+    positions = job.chain.state.position
+    draws = max(1, min(256, TRACE_BYTES // max(1, sum(x.nbytes for x in jax.tree.leaves(positions)))))
+    return jax.tree.map(lambda x: jnp.zeros((draws, *x.shape), x.dtype), positions)
+
+
 def run_blocks(job: Job, every: int | None, most: int | None = None) -> Iterator[tuple[Chain, Tree]]:
-    """The chain after each block, with its thinned positions; a block is `every` steps, or about half a second but not
-    beyond a multiple of `most` steps."""
-    chain, quantum = job.chain, job.thin or 1
-    length = every or max(quantum, job.program.granule)
-    positions = chain.state.position
+    """The chain after each block, with its thinned positions: those after steps thin, 2 thin, ..., whatever the blocks.
+    A block is `every` steps, or about half a second but not beyond a multiple of `most` steps."""
+    chain, thin, empty = job.chain, job.thin or 1, empty_trace(job)
+    length = every or job.program.granule
     while (done := int(chain.step)) < job.steps:
-        length = max(quantum, length - length % quantum)
         stop = min(job.steps, done + length, done - done % most + most if most else job.steps)
-        trace = None
-        if job.thin:
-            trace = jax.tree.map(lambda x: jnp.zeros((length // quantum, *x.shape), x.dtype), positions)  # noqa: B023
+        if empty is not None:
+            # A trace counts from where its block begins, so a block that begins between two draws ends with the next.
+            draws = 1 if done % thin else min(max(length // thin, 1), len(jax.tree.leaves(empty)[0]))
+            stop = min(stop, done - done % thin + draws * thin)
         started = time.perf_counter()
-        chain, trace = advance(job.program, job.inputs, chain, jnp.uint32(stop), trace, jnp.uint32(quantum))
+        chain, trace = advance(job.program, job.inputs, chain, jnp.uint32(stop), empty, jnp.uint32(thin))
         jax.block_until_ready(chain.step)
         seconds = time.perf_counter() - started
         if trace is not None:
-            trace = jax.tree.map(lambda x: np.asarray(x[: (stop - done) // quantum]), trace)  # noqa: B023
+            trace = jax.tree.map(lambda x: np.asarray(x[: stop // thin - done // thin]), trace)  # noqa: B023
         yield chain, trace
-        if not every and not job.thin:
-            length = int(min(length * min(BLOCK_SECONDS / max(seconds, 1e-9), 16), 2**31)) or 1
+        if not every:
+            length = int(min((stop - done) * BLOCK_SECONDS / max(seconds, 1e-9), 16 * length, 2**31)) or 1
 
 
 def blocks(model, data, dynamics, *, every: int | None = None, **settings) -> Iterator[Chain]:
     """The chains after each block of `every` steps, for a loop of one's own; settings as for `sample`."""
     job = prepare(model, data, dynamics, **settings)
-    for chain, _ in run_blocks(job, every):
+    for chain, _ in run_blocks(replace(job, thin=None), every):
         yield chain
 
 
@@ -77,8 +87,8 @@ def sample(
     early and returns what there is.
 
     With `store`, a folder, the run is saved there after `every` steps (by default about every ten seconds) and at the
-    end. The same call again goes on from the last save, bit for bit; a call that differs is refused. `about` is
-    anything JSON can hold, to be kept with it.
+    end; thinned positions go there as well, and memory stays flat. The same call again goes on from the last save, bit
+    for bit; a call that differs is refused. `about` is anything JSON can hold, to be kept with it.
 
     >>> import strang, jax.numpy as jnp
     >>> data = strang.data.arrays(jnp.array([0.2, 0.8, 1.0, 2.0]), order="full")
@@ -91,8 +101,6 @@ def sample(
         if every is not None:
             raise InputError("every says how often to save; write store=FOLDER with it, or leave it out.")
         return finish(job, progress)
-    if job.thin:
-        raise InputError("thinned positions are not kept in a store yet; leave out thin= or store=.")
     folder = Store(store, job, every, about)
     try:
         return finish(replace(job, chain=folder.chain), progress, folder)
@@ -102,14 +110,16 @@ def sample(
 
 def finish(job: Job, progress: bool | None, store: Store | None = None) -> "Run":
     """Advance a job to its end, or until Ctrl-C."""
-    chain, kept, interrupted = job.chain, [], False
-    if not job.thin:  # compile before the clock starts, by advancing to where the chain is
-        jax.block_until_ready(advance(job.program, job.inputs, chain, chain.step, None, jnp.uint32(1)))
+    chain, interrupted = job.chain, False
+    kept: list[Tree] = []
+    thin = jnp.uint32(job.thin or 1)  # compile before the clock starts, by advancing to where the chain is
+    jax.block_until_ready(advance(job.program, job.inputs, chain, chain.step, empty_trace(job), thin))
     started = time.perf_counter()
     with bar(job.steps, "sampling", progress) as done:
         try:
-            for chain, trace in run_blocks(job, None, store.every if store else None):
-                kept.append(trace)
+            for moved, trace in run_blocks(job, None, store.every if store else None):
+                (store.keep if store else kept.append)(trace)
+                chain = moved
                 if store and store.due(int(chain.step)):
                     store.save(chain, measured(Run(job, chain, time.perf_counter() - started, None, False)))
                 alive = int(chain.alive.sum())
@@ -119,15 +129,22 @@ def finish(job: Job, progress: bool | None, store: Store | None = None) -> "Run"
         except KeyboardInterrupt:
             interrupted = True
     jax.block_until_ready(chain)
-    samples = None
-    if job.thin and kept:
-        samples = jax.tree.map(lambda *parts: np.concatenate(parts), *kept)
-    run = Run(job, chain, time.perf_counter() - started, samples, interrupted)
+    run = Run(job, chain, time.perf_counter() - started, None, interrupted)
     if store and int(chain.step) > store.step:  # also after Ctrl-C, and where all chains have diverged
         store.save(chain, measured(run))
+    if job.thin:
+        drawn = run.steps // job.thin
+        run = replace(run, samples=store.samples.tree(drawn) if store and store.samples else joined(job, kept, drawn))
     if run.diverged:
         warnings.warn(run.divergence(), DivergenceWarning, stacklevel=3)
     return run
+
+
+def joined(job: Job, kept: list[Tree], drawn: int) -> Tree:
+    """The draws of all blocks one after the other, up to the number `drawn` since step 0."""
+    first = jax.tree.map(lambda x: np.zeros((0, *x.shape), x.dtype), job.chain.state.position)
+    count = drawn - int(job.chain.step) // (job.thin or 1)
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[:count], first, *kept)
 
 
 def measured(run: "Run") -> dict[str, Any]:
@@ -208,6 +225,10 @@ class Run:
     def more(self, steps: int, progress: bool | None = None) -> "Run":
         """Go on for so many further steps, bit for bit as if they had been asked for at first."""
         return finish(replace(self.job, chain=self.chain, steps=self.steps + steps), progress)
+
+    def to_arviz(self) -> Any:
+        """The thinned positions after burn-in as an ArviZ DataTree; needs the extra `arviz`."""
+        return arviz.to_arviz(self)
 
     def _over_chains(self, tree: Tree) -> Tree:
         if not self.alive.any():

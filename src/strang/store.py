@@ -1,18 +1,17 @@
-"""A run is a folder: `spec.json` says what is run, `chain.npz` how far it is, `series.jsonl` what was measured.
+"""A run is a folder: `spec.json` says what is run, `chain.npz` how far it is, `series.jsonl` what was measured, and
+`samples/` has the thinned positions, if any were asked for.
 
 The chain is replaced atomically, so a kill at any moment leaves the last saved one whole. A run only goes on with the
 code, numbers and data it was begun with: the spec holds a hash of each. Nothing is pickled.
 """
 
 import fcntl
-import hashlib
 import io
 import json
 import os
-import re
 import time
-import zipfile
-import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .chain import Chain, advance
+from .chain import Chain
 from .errors import InputError
 from .prepare import Job
+from .samples import Samples
+from .spec import UNREADABLE, check_same, checksum, first_line, read_spec, spec_of
+from .tree import Tree
 
-FORMAT = 1
 SAVE_SECONDS = 10.0  # between saves where no number of steps is given
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error, RecursionError)
-MEANING = {"code": "the model, integrator, average or JAX version", "numbers": "settings", "data": "the data"}
+HOLD_SECONDS = 0.2  # how long to try for the lock: `held` has it for an instant
+SUM = "samples "  # before a file's name: its checksum, kept with the chain
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -48,65 +49,41 @@ def replace_file(path: Path, content: bytes) -> None:
         os.close(folder)
 
 
-def fingerprint(job: Job) -> dict[str, str]:
-    """Hashes of what decides every number of a run: the traced code, the settings with the chains' keys, the data."""
-
-    def go_on(inputs, chain, stop):
-        return advance(job.program, inputs, chain, stop, None, jnp.uint32(1))
-
-    traced = jax.make_jaxpr(go_on)(job.inputs, job.chain, job.chain.step)
-    text = re.sub(r" at 0x[0-9a-f]+", "", str(traced.jaxpr))  # where a function lies in memory says nothing
-    return {
-        "code": digest([np.frombuffer(text.encode(), np.uint8), *constants(traced)]),
-        "numbers": digest(jax.tree.leaves((job.inputs[1:], job.chain.keys))),
-        "data": digest(jax.tree.leaves(job.inputs.data)),
-    }
-
-
-def constants(traced) -> list[Any]:
-    """The arrays that traced code holds, its inner functions' as well."""
-    found = list(traced.consts)
-    for equation in traced.jaxpr.eqns:
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "consts")):
-            found += constants(inner) if hasattr(inner, "consts") else []
-    return found
-
-
-def digest(arrays) -> str:
-    """A hash of arrays with their shapes and dtypes."""
-    total = hashlib.sha256()
-    for array in map(np.asarray, arrays):
-        total.update(f"{array.dtype}{array.shape}".encode())
-        total.update(np.ascontiguousarray(array).tobytes())
-    return total.hexdigest()
-
-
 class Store:
     """The folder of one run, held by one process at a time. `chain` is where it goes on from."""
 
     def __init__(self, folder: str | Path, job: Job, every: int | None, about: dict[str, Any] | None = None):
         if every is not None and (isinstance(every, bool) or int(every) != every or every < 1):
             raise InputError(f"every is {every}; write a whole number of steps, at least 1.")
-        self.folder, self.every, self.saved = Path(folder), every, time.monotonic()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.lock = hold(self.folder / "lock")
+        self.folder, self.every, self.thin = Path(folder), every, job.thin or 1
+        self.opened = self.saved = time.monotonic()
+        self.samples: Samples | None = None
+        self.lock: int | None = None
         try:
-            self.chain = self.open({"format": FORMAT, "steps": job.steps, "about": about or {}}, job)
-            self.step = int(self.chain.step)
-        except BaseException:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.lock = hold(self.folder / "lock")
+            self.chain = self.open(spec_of(job, about or {}), job)
+            self.step = self.begun = int(self.chain.step)
+        except BaseException as error:
             self.close()
-            raise
+            if not isinstance(error, OSError):
+                raise
+            raise InputError(
+                f"cannot write in {folder} ({error.strerror}), so nothing was run; make room, or write another folder."
+            ) from None
 
     def open(self, spec: dict[str, Any], job: Job) -> Chain:
         """The last saved chain of the same run, or the first; what a killed process left behind is cleared away."""
         for left in self.folder.glob(".*.*.[0-9]*"):
             left.unlink()
-        spec["hashes"] = fingerprint(job)
         if (self.folder / "spec.json").exists():
             check_same(self.folder, read_spec(self.folder), spec)
         path = self.folder / "chain.npz"
-        chain = load_chain(path, job.chain) if path.exists() else job.chain
-        replace_file(self.folder / "spec.json", json.dumps(spec, indent=1).encode())
+        chain, sums = (load_chain(path, job.chain), sums_of(read_arrays(path))) if path.exists() else (job.chain, None)
+        if job.thin:
+            draws = int(chain.step) // job.thin
+            self.samples = Samples(self.folder / "samples", job.chain.state.position, draws, sums)
+        replace_file(self.folder / "spec.json", json.dumps({**spec, "sum": checksum(spec)}, indent=1).encode())
         keep_lines(self.folder / "series.jsonl", int(chain.step))
         return chain
 
@@ -114,55 +91,76 @@ class Store:
         """Whether to save now: at multiples of `every`, or after some seconds."""
         return step % self.every == 0 if self.every else time.monotonic() - self.saved > SAVE_SECONDS
 
+    def keep(self, positions: Tree) -> None:
+        """The thinned positions of a block, if any are kept; they count from the next save on."""
+        if self.samples:
+            with self.telling():
+                self.samples.append(positions)
+
     def save(self, chain: Chain, measured: dict[str, Any]) -> None:
-        """What was measured first, then the chain: a kill between the two leaves a line that is dropped on resuming."""
-        with (self.folder / "series.jsonl").open("a") as file:
-            file.write(json.dumps(measured) + "\n")
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **named_leaves(chain))
-        replace_file(self.folder / "chain.npz", buffer.getvalue())
-        self.saved, self.step = time.monotonic(), int(chain.step)
+        """What was measured first, then the chain: a kill between the two leaves a line that is dropped on resuming.
+        A chain that is not where its samples are, since Ctrl-C came between them, is not saved."""
+        step = int(chain.step)
+        if self.samples and self.samples.draws != step // self.thin:
+            return
+        arrays = named_leaves(chain)
+        with self.telling():
+            if self.samples:
+                self.samples.settle()
+                arrays |= {SUM + name: np.asarray(total, np.uint32) for name, total in self.samples.sums.items()}
+            with (self.folder / "series.jsonl").open("a") as file:
+                file.write(line_of({"seconds": time.monotonic() - self.opened, **measured, "since": self.begun}))
+            buffer = io.BytesIO()
+            np.savez(buffer, allow_pickle=False, **arrays)
+            replace_file(self.folder / "chain.npz", buffer.getvalue())
+        self.saved, self.step = time.monotonic(), step
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Say of a full disk what is not lost."""
+        try:
+            yield
+        except OSError as error:
+            kept = f"{error.strerror}; the run is kept up to step {self.step:,}, and the same call goes on from there"
+            raise OSError(error.errno, kept, str(self.folder)) from error
 
     def close(self) -> None:
-        os.close(self.lock)
+        if self.samples:
+            self.samples.close()
+        if self.lock is not None:
+            os.close(self.lock)
 
 
 def hold(path: Path) -> int:
     """A lock that ends with the process, however it ends."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    handle, started = os.open(path, os.O_RDWR | os.O_CREAT, 0o644), time.monotonic()
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BlockingIOError:
+            if time.monotonic() - started < HOLD_SECONDS:
+                time.sleep(0.01)
+                continue
+            os.close(handle)
+            raise InputError(
+                f"another process is running in {path.parent}; wait for it, or write another folder."
+            ) from None
+
+
+def held(folder: Path) -> bool:
+    """Whether a process is running in the folder."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        handle = os.open(folder / "lock", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
+        return True
+    finally:
         os.close(handle)
-        raise InputError(
-            f"another process is running in {path.parent}; wait for it, or write another folder."
-        ) from None
-    return handle
-
-
-def read_spec(folder: Path) -> dict[str, Any]:
-    """What the folder says it is."""
-    path = Path(folder) / "spec.json"
-    try:
-        spec = json.loads(path.read_text())
-        whole = spec["format"] == FORMAT and set(spec["hashes"]) == set(MEANING) and isinstance(spec["steps"], int)
-        if not (whole and isinstance(spec["about"], dict)):
-            raise ValueError("not of this format")
-    except FileNotFoundError:
-        raise InputError(f"{folder} holds no run: there is no spec.json in it.") from None
-    except UNREADABLE as error:
-        raise InputError(f"{path} is damaged or of another format ({first_line(error)}).") from None
-    return spec
-
-
-def check_same(folder: Path, found: dict[str, Any], mine: dict[str, Any]) -> None:
-    """Refuse to go on with other code, settings or data than the run began with."""
-    other = [MEANING[name] for name in MEANING if found["hashes"][name] != mine["hashes"][name]]
-    if other:
-        raise InputError(
-            f"{folder} holds another run: {' and '.join(other)} differ from what it began with; "
-            "give the same ones, or write another folder."
-        )
+    return False
 
 
 def named_leaves(chain: Chain) -> dict[str, np.ndarray]:
@@ -171,44 +169,64 @@ def named_leaves(chain: Chain) -> dict[str, np.ndarray]:
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in pairs}
 
 
-def load_chain(path: Path, like: Chain) -> Chain:
-    """The saved chain in the structure of a fresh one of the same run; anything else in the file is an error."""
-    wanted = named_leaves(like)
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Everything in a saved chain by its name: the chain's leaves, and the checksums of its samples."""
     try:
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
-            if set(file.files) != set(wanted):
-                raise ValueError("it holds other arrays")
-            arrays = {name: file[name] for name in wanted}
+            return {name: file[name] for name in file.files}
+    except Exception as error:  # a damaged archive raises almost anything
+        raise damaged(path, error) from None
+
+
+def damaged(path: Path, error: Exception) -> InputError:
+    return InputError(
+        f"{path} is damaged ({first_line(error)}); the run cannot go on from it. Delete it to begin anew."
+    )
+
+
+def load_chain(path: Path, like: Chain) -> Chain:
+    """The saved chain in the structure of a fresh one of the same run; anything else in the file is an error."""
+    arrays, wanted = read_arrays(path), named_leaves(like)
+    try:
+        if {name for name in arrays if not name.startswith(SUM)} != set(wanted):
+            raise ValueError("it holds other arrays")
         for name, expected in wanted.items():
             array = arrays[name]
             if array.dtype.kind == "V":  # NumPy does not know the name of small floats, but keeps their bytes
                 array = arrays[name] = array.view(expected.dtype)
             if (array.shape, array.dtype) != (expected.shape, expected.dtype):
                 raise ValueError(f"{name} has shape {array.shape} and dtype {array.dtype}")
-    except Exception as error:  # a damaged archive raises almost anything
-        raise InputError(
-            f"{path} is damaged ({first_line(error)}); the run cannot go on from it. Delete it to begin anew."
-        ) from None
+    except (ValueError, TypeError) as error:
+        raise damaged(path, error) from None
     return jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(arrays[name]) for name in wanted])
 
 
-def first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+def sums_of(arrays: dict[str, np.ndarray]) -> dict[str, int]:
+    """The checksums of the samples up to a saved chain, by file."""
+    return {name.removeprefix(SUM): int(value) for name, value in arrays.items() if name.startswith(SUM)}
 
 
-def read_series(folder: Path) -> list[dict[str, Any]]:
-    """What was measured at each save; a line that is not whole ends it, as after a kill."""
-    found = []
+def line_of(entry: dict[str, Any]) -> str:
+    """A line of the series, with its checksum."""
+    return json.dumps({**entry, "sum": checksum(entry)}) + "\n"
+
+
+def read_series(folder: Path, last: int | None = None) -> list[dict[str, Any]]:
+    """What was measured at each save, or at those in the `last` so many bytes; a line that is not whole ends it, as
+    after a kill."""
     try:
-        lines = (Path(folder) / "series.jsonl").read_text("utf-8", errors="replace").splitlines()
+        with (Path(folder) / "series.jsonl").open("rb") as file:
+            skipped = file.seek(-min(last, file.seek(0, os.SEEK_END)), os.SEEK_END) if last else 0
+            lines = file.read().decode("utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return []
-    for line in lines:
+    found = []
+    for line in lines[bool(skipped) :]:
         try:
             entry = json.loads(line)
-            if not isinstance(entry["step"], int):
+            if entry.pop("sum") != checksum(entry) or not isinstance(entry["step"], int):
                 break
-        except UNREADABLE:
+        except (*UNREADABLE, AttributeError):
             break
         found.append(entry)
     return found
@@ -217,5 +235,5 @@ def read_series(folder: Path) -> list[dict[str, Any]]:
 def keep_lines(path: Path, step: int) -> None:
     """Drop what was measured after the saved chain."""
     if path.exists():
-        kept = [json.dumps(entry) for entry in read_series(path.parent) if entry["step"] <= step]
-        replace_file(path, "".join(line + "\n" for line in kept).encode())
+        kept = [line_of(entry) for entry in read_series(path.parent) if entry["step"] <= step]
+        replace_file(path, "".join(kept).encode())

@@ -2,7 +2,7 @@
 
 from itertools import permutations
 
-from .dynamics import SGHMC, SGLD, SGNHT, SGRHMC
+from .dynamics import SGHMC, SGLD, SGNHT, SGRHMC, SGRLD
 from .errors import choose
 
 
@@ -27,7 +27,7 @@ def named(kind) -> list[str]:
 
 def dynamics_class(name: str):
     """The dynamics by its lower-case name."""
-    known = {kind.__name__.lower(): kind for kind in (SGLD, SGHMC, SGNHT, SGRHMC)}
+    known = {kind.__name__.lower(): kind for kind in (SGLD, SGHMC, SGNHT, SGRHMC, SGRLD)}
     if name.lower() not in known:
         raise choose("dynamics", name, known)
     return known[name.lower()]

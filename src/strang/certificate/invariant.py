@@ -31,7 +31,7 @@ def invariant_order(step: Any, dynamics: Any, batches: str = "full") -> int | st
     if batches not in PERIODS:
         raise choose("minibatch order", batches, PERIODS)
     step, dynamics = spell(dynamics, step), ordinary(dynamics, metric=flat)
-    if has_thermostat(dynamics):
+    if has_thermostat(dynamics) or hasattr(dynamics, "inverse_metric"):  # neither has a linear step
         return None
     size = 0.3 / max(1.0, float(getattr(dynamics, "friction", 1.0)))
     h = circle(size, 32)

@@ -13,6 +13,9 @@ import typer
 
 from ..errors import InputError
 from .base import Json, emit
+from .lda import lda_app
+from .runs import report, watch
+from .sbn import data_app, sbn_app
 
 app = typer.Typer(
     help="Stochastic-gradient MCMC with symmetric splitting integrators.",
@@ -22,6 +25,11 @@ app = typer.Typer(
 )
 sample_app = typer.Typer(help="Sample a model and compare with its known posterior.", no_args_is_help=True)
 app.add_typer(sample_app, name="sample")
+app.add_typer(lda_app, name="lda")
+app.add_typer(sbn_app, name="sbn")
+app.add_typer(data_app, name="data")
+app.command()(report)
+app.command()(watch)
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # what every mistake on the command line is
 
@@ -67,17 +75,19 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
 @app.command()
 def order(
     integrator: Annotated[str, typer.Argument(help="A word such as chen:ABOBA, or a name such as quicsort.")],
-    dynamics: Annotated[str, typer.Option(help="sgld, sghmc, sgnht or sgrhmc.")] = "sghmc",
+    dynamics: Annotated[str, typer.Option(help="sgld, sghmc, sgnht, sgrhmc or sgrld.")] = "sghmc",
     batches: Annotated[str, typer.Option(help="full, iid, reshuffled, symmetric or cyclic.")] = "full",
     json: Json = False,
 ) -> None:
     """Certify the weak order of an integrator on the shipped code, and its order in the invariant measure."""
     from ..certificate import invariant_order, weak_order
-    from ..experiment import dynamics_class
     from ..integrator import spell
+    from ..words import dynamics_class
 
     kind = dynamics_class(dynamics)
     step = spell(kind, integrator)
+    if step.name == "mirrored-euler":
+        raise InputError("mirrored-euler is not smooth at 0, so it has no Taylor series to certify; choose euler.")
     certificate = weak_order(step, kind, batches)
     invariant = invariant_order(step, kind, batches)
     result = {
@@ -103,7 +113,7 @@ def order(
 
 @app.command()
 def integrators(
-    dynamics: Annotated[str, typer.Option(help="sgld, sghmc, sgnht, or sgrhmc with G = 1.")] = "sghmc",
+    dynamics: Annotated[str, typer.Option(help="sgld, sghmc, sgnht, sgrld, or sgrhmc with G = 1.")] = "sghmc",
     precision: Annotated[float, typer.Option(help="Posterior precision K of the Gaussian model.")] = 1001.0,
     friction: Annotated[float, typer.Option(help="Friction D.")] = 10.0,
     step_size: Annotated[float, typer.Option(help="Step size h at which the bias is given.")] = 0.005,
@@ -111,16 +121,15 @@ def integrators(
     json: Json = False,
 ) -> None:
     """Every named scheme: order, gradients a step, stability limit, and exact bias on a Gaussian."""
-    from ..experiment import dynamics_class
     from ..integrator import spell
     from ..theory import linear
-    from ..words import named
+    from ..words import dynamics_class, named
 
     kind = dynamics_class(dynamics)
     given = (precision, friction, step_size, gradient_noise)
     if not (all(map(math.isfinite, given)) and min(given[:3]) > 0 and gradient_noise >= 0):
         raise InputError("precision, friction and step-size must be positive, gradient-noise not negative.")
-    numbers: dict[str, Any] = {} if kind.__name__ == "SGLD" else {"friction": friction}
+    numbers: dict[str, Any] = {} if kind.__name__ in ("SGLD", "SGRLD") else {"friction": friction}
     if kind.__name__ == "SGRHMC":
         numbers["metric"] = flat
     chosen = kind(**numbers)
@@ -208,6 +217,7 @@ def gaussian(
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
     store: Annotated[Path | None, typer.Option(help="A folder to save the run in; go on with strang resume.")] = None,
     every: Annotated[int | None, typer.Option(help="Steps between saves; by default about ten seconds.")] = None,
+    thin: Annotated[int | None, typer.Option(help="Keep every so manieth position in the folder.")] = None,
     json: Json = False,
 ) -> None:
     """The paper's experiment: the average of θ² over a Gaussian posterior, with its exact bias and MSE beside it."""
@@ -235,6 +245,7 @@ def gaussian(
         "init_mean": init_mean,
         "init_var": init_var,
         "dtype": dtype,
+        "thin": thin,
     }
     about = {"command": "sample gaussian", "options": options, "every": every}
     result = experiment.from_options(options, store=store, every=every, about=about)
@@ -248,10 +259,26 @@ def resume(
     json: Json = False,
 ) -> None:
     """Go on with a stored run, bit for bit as if it had never stopped, and print what it would have printed."""
-    from .. import experiment
+    from .. import experiment, sbn
+    from ..store import read_spec
 
-    result = experiment.resume(folder, steps)
-    emit(result, json, experiment.describe(result))
+    if steps is not None and steps < 1:
+        raise InputError(f"steps is {steps}; write how many more to make, at least 1.")
+    spec = read_spec(folder)
+    match spec["about"].get("command"):
+        case "sample gaussian":
+            result = experiment.resume(folder, spec, steps)
+            emit(result, json, experiment.describe(result))
+        case "sbn fit":
+            result = sbn.resume(folder, spec, steps)
+            emit(result, json, sbn.describe(folder, result))
+        case "lda fit":
+            from .. import lda
+
+            result = lda.learning.resume(folder, spec, steps)
+            emit(result, json, lda.tell.describe(folder, result))
+        case _:
+            raise InputError(f"{folder} was begun from Python: to go on, make the same call of strang.sample again.")
 
 
 @app.command()

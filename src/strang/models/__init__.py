@@ -3,4 +3,6 @@
 from .base import Model as Model
 from .base import Posterior as Posterior
 from .gaussian import Gaussian as Gaussian
+from .lda import LDA as LDA
 from .logistic import Logistic as Logistic
+from .sbn import SBN as SBN

@@ -44,20 +44,9 @@ def counts(effort: Effort) -> dict[str, Any]:
     if effort.name == "full":
         grid = {"step_sizes": STEP_SIZES, "scales": FRICTIONS, "own": OWN_STEPS, "tried": 500}
         return {**grid, "hidden": (100, 200), "steps": 5000, "seeds": (0, 1, 2), "count": 10_000, "levels": 1000}
-    grid = {
-        "step_sizes": STEP_SIZES[::3],
-        "scales": FRICTIONS[::2],
-        "own": OWN_STEPS[1::2],
-        "tried": effort.steps // 400,
-    }
-    return {
-        **grid,
-        "hidden": (100,),
-        "steps": effort.steps // 400,
-        "seeds": (0,),
-        "count": 2 * effort.runs,
-        "levels": 100,
-    }
+    few = effort.steps // 400
+    grid = {"step_sizes": STEP_SIZES[::3], "scales": FRICTIONS[::2], "own": OWN_STEPS[1::2], "tried": few}
+    return {**grid, "hidden": (100,), "steps": few, "seeds": (0,), "count": 2 * effort.runs, "levels": 100}
 
 
 def parts(effort: Effort) -> list[Part]:

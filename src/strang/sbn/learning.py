@@ -99,8 +99,8 @@ def job_of(settings: dict[str, Any], train: np.ndarray, **grid) -> Job:
     """The checked request to the core; `grid` may give a step size and a friction for each chain."""
     numbers = {**settings, **grid}
     kind = dynamics_class(settings["dynamics"])
-    if kind.__name__ == "SGRHMC":
-        raise InputError("sgrhmc needs a metric, which is a function: use strang.sample in Python, or choose sghmc.")
+    if kind.__name__ in ("SGRHMC", "SGRLD"):
+        raise InputError(f"{kind.__name__.lower()} needs a metric, a function: use strang.sample, or choose sghmc.")
     dynamics = kind() if settings["friction"] is None else kind(friction=numbers["friction"])
     model = SBN(settings["hidden"], train.shape[1], sweeps=settings["sweeps"], update=settings["update"])
     rows: Any = (train, np.arange(len(train))) if settings["persistent"] else train

@@ -39,6 +39,8 @@ def _maps(step, dynamics, precision, sizes):
     start = dynamics.init(jnp.zeros((), sizes.dtype), jnp.zeros((), sizes.dtype))
     if "thermostat" in start._fields:
         raise InputError("a thermostat's step is not linear, so SGNHT has no exact law on a Gaussian.")
+    if hasattr(dynamics, "inverse_metric"):
+        raise InputError("SGRLD's noise depends on its position, so it has no exact law on a Gaussian.")
 
     def move(x, delta, normals, h):
         state = type(start)(*x)

@@ -1,0 +1,103 @@
+"""Latent Dirichlet allocation on the command line."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from .base import Json, emit
+
+lda_app = typer.Typer(help="Latent Dirichlet allocation: from text to topics.", no_args_is_help=True)
+
+
+@lda_app.command()
+def prepare(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A MediaWiki dump, Parquet or JSON lines, UCI docword*.txt, .npz, or a folder of text files."
+        ),
+    ],
+    out: Annotated[Path, typer.Argument(help="A folder for the corpus.")],
+    vocabulary: Annotated[Path | None, typer.Option(help="A file, one word a line; by default one is built.")] = None,
+    words: Annotated[int | None, typer.Option(help="Words of a built vocabulary (10000).")] = None,
+    min_documents: Annotated[int | None, typer.Option(help="Fewest documents a word is in (5).")] = None,
+    max_share: Annotated[float | None, typer.Option(help="Largest share of documents a word is in (0.5).")] = None,
+    stop_words: Annotated[Path | None, typer.Option(help="A file, one a line; by default short English ones.")] = None,
+    shard_documents: Annotated[int, typer.Option(help="Documents a shard, about.")] = 100_000,
+    seed: Annotated[int, typer.Option(help="Of the order of the documents.")] = 0,
+    workers: Annotated[int | None, typer.Option(help="Threads; by default one a core.")] = None,
+    keep_good_part: Annotated[bool, typer.Option("--keep-good-part", help="Leave out what is damaged.")] = False,
+    json: Json = False,
+) -> None:
+    """Count the words of a source into a folder of shuffled shards, mapped into memory by whoever reads it.
+
+    A killed run goes on when it is called again. Where no vocabulary is given all words are counted first, and the
+    vocabulary is chosen from them.
+    """
+    try:
+        from ..lda import prepare as corpus
+    except ModuleNotFoundError as error:
+        raise InputError(f"This needs {error.name}, which is not installed; write pip install 'strang[lda]'.") from None
+    found = corpus.prepare(
+        source,
+        out,
+        vocabulary=vocabulary,
+        words=words,
+        min_documents=min_documents,
+        max_share=max_share,
+        stop_words=stop_words,
+        shard_documents=shard_documents,
+        seed=seed,
+        workers=workers,
+        keep_good_part=keep_good_part,
+    )
+    emit(found, json, corpus.describe(found))
+
+
+@lda_app.command()
+def fit(
+    corpus: Annotated[Path, typer.Argument(help="A prepared folder.")],
+    store: Annotated[Path, typer.Option(help="The folder of the fit; the same command goes on after a kill.")],
+    topics: Annotated[int, typer.Option(help="Topics K.")] = 100,
+    passes: Annotated[float, typer.Option(help="Times that the corpus is seen.")] = 1.0,
+    batch: Annotated[int, typer.Option(help="Documents a batch.")] = 100,
+    batches: Annotated[str, typer.Option(help="iid, reshuffled, symmetric or cyclic.")] = "reshuffled",
+    dynamics: Annotated[str, typer.Option(help="sgrld, sghmc, sgnht or sgld.")] = "sgrld",
+    integrator: Annotated[str | None, typer.Option(help="A word or name; by default the dynamics' own.")] = None,
+    step_size: Annotated[float | None, typer.Option(help="h; by default from the corpus's size.")] = None,
+    decay: Annotated[float | None, typer.Option(help="a of h (1 + l/1000)^-a; by default 0, for sgrld 0.6.")] = None,
+    friction: Annotated[float | None, typer.Option(help="D; by default from the corpus's size.")] = None,
+    alpha: Annotated[float, typer.Option(help="Prior of a document's shares of topics.")] = 0.1,
+    beta: Annotated[float, typer.Option(help="Prior of a topic's words.")] = 0.01,
+    parametrisation: Annotated[str | None, typer.Option(help="expanded-natural, or for sgrld expanded-mean.")] = None,
+    sweeps: Annotated[int, typer.Option(help="Gibbs sweeps over a document for a gradient.")] = 10,
+    samples: Annotated[int, typer.Option(help="Posterior samples averaged, over the latter half.")] = 20,
+    test_documents: Annotated[int, typer.Option(help="Documents held out and scored.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of start, batches, noise and split.")] = 0,
+    json: Json = False,
+) -> None:
+    """Learn topics, streaming from disk, and score held-out documents by completion."""
+    from .. import lda
+
+    settings: dict[str, Any] = {
+        "topics": topics,
+        "passes": passes,
+        "batch": batch,
+        "batches": batches,
+        "dynamics": dynamics,
+        "integrator": integrator,
+        "step_size": step_size,
+        "decay": decay,
+        "friction": friction,
+        "alpha": alpha,
+        "beta": beta,
+        "parametrisation": parametrisation,
+        "sweeps": sweeps,
+        "samples": samples,
+        "test_documents": test_documents,
+        "seed": seed,
+    }
+    result = lda.learning.fit(store, corpus, **settings)
+    emit(result, json, lda.tell.describe(store, result))

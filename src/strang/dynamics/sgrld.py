@@ -1,0 +1,76 @@
+"""Riemannian first-order Langevin dynamics (SGRLD).   dθ = (−G⁻¹∇Ũ + ∇·G⁻¹) dt + √(2 G⁻¹) dW
+
+Keeps exp(−U(θ)) for any positive G(θ), here diagonal; with G = 1 it is SGLD. Patterson & Teh 2013, whose step size is
+2h. With G⁻¹ = diag(θ) it suits positive parameters of a Gamma-like law, such as a topic's unnormalised words: a step is
+then larger where the parameter is, and mirrored at 0.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..integrator import Step
+from ..tree import Tree, axpy, multiply, subtract
+
+
+class SGRLDState(NamedTuple):
+    position: Tree
+
+
+def identity(position: Tree) -> Tree:
+    """G⁻¹ = diag(θ)."""
+    return position
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SGRLD:
+    """`inverse_metric` maps a position to the diagonal of G⁻¹: a tree shaped like the position, every number in it a
+    function of its own coordinate alone."""
+
+    inverse_metric: Callable = field(default=identity, metadata={"static": True})
+
+    alphabets: ClassVar[dict] = {}
+    steps: ClassVar[dict]
+    default_integrator: ClassVar[str] = "mirrored-euler"
+
+    def init(self, position: Tree, noise: Tree) -> SGRLDState:
+        return SGRLDState(position)
+
+    def coordinates(self, state: SGRLDState) -> tuple[Tree, ...]:
+        """What the SDE moves."""
+        return (state.position,)
+
+    def at(self, position: Tree) -> SGRLDState:
+        """The state with these coordinates."""
+        return SGRLDState(position)
+
+    def drift(self, state: SGRLDState, gradient) -> tuple[Tree, ...]:
+        """The SDE's dt part. As G⁻¹ is elementwise, its divergence is its derivative along (1, ..., 1)."""
+        position = state.position
+        inverse, divergence = jax.jvp(self.inverse_metric, (position,), (jax.tree.map(jnp.ones_like, position),))
+        return (subtract(divergence, multiply(inverse, gradient(position))),)
+
+    def diffusion(self, state: SGRLDState) -> tuple[Tree, ...]:
+        """The SDE's dW part: amplitudes, coordinate by coordinate."""
+        return (jax.tree.map(lambda inverse: jnp.sqrt(2 * inverse), self.inverse_metric(state.position)),)
+
+
+def euler(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDState:
+    """θ' = θ + h (−G⁻¹∇Ũ + ∇·G⁻¹) + √(2h G⁻¹) ξ."""
+    (drift,), (amplitude,) = dynamics.drift(state, gradient), dynamics.diffusion(state)
+    return SGRLDState(axpy(jnp.sqrt(h), multiply(amplitude, noise[0]), axpy(h, drift, state.position)))
+
+
+def mirrored_euler(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDState:
+    """|θ'|: a coordinate that would leave the positive numbers is reflected at 0."""
+    return SGRLDState(jax.tree.map(jnp.abs, euler(dynamics, state, h, gradient, noise).position))
+
+
+SGRLD.steps = {
+    "euler": Step("euler", euler, order=1, gradients=1, noises=1),
+    "mirrored-euler": Step("mirrored-euler", mirrored_euler, order=1, gradients=1, noises=1),
+}

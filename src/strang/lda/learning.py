@@ -1,0 +1,277 @@
+"""Learning topics from a prepared corpus, streaming: a folder that a killed fit goes on from, and at every save the
+perplexity of held-out documents, the temperature, and how fast it goes."""
+
+import io
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from .. import data
+from ..chain import Chain
+from ..dynamics import SGRLD
+from ..errors import InputError, choose
+from ..models import LDA
+from ..models.lda import PARAMETRISATIONS
+from ..prepare import Job, prepare
+from ..progress import bar
+from ..run import Run, run_blocks
+from ..store import Store, read_series, replace_file
+from ..words import dynamics_class
+from .corpus import Corpus, open_corpus
+from .score import HeldOut, Score, add_sample, begin, perplexity, split
+
+DEFAULTS: dict[str, Any] = {
+    "topics": 100,
+    "passes": 1.0,
+    "batch": 100,
+    "batches": "reshuffled",
+    "dynamics": "sgrld",
+    "integrator": None,
+    "step_size": None,
+    "decay": None,  # h_l = h (1 + l / 1000)^-decay
+    "friction": None,
+    "alpha": 0.1,
+    "beta": 0.01,
+    "parametrisation": None,
+    "sweeps": 10,
+    "samples": 20,
+    "test_documents": 1000,
+    "seed": 0,
+}
+
+
+class Kept(NamedTuple):
+    """What is averaged over posterior samples: the held-out words' probabilities, the topics, and their squares."""
+
+    score: Score
+    mean: np.ndarray  # Σ φ, (V, K)
+    square: np.ndarray  # Σ φ²
+
+
+def completed(settings: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
+    """The settings with the numbers that follow from the corpus's size.
+
+    A step of SGLD is stable below about 1000 / tokens, and one of SGHMC below about 10 / √tokens; h / D is what
+    corresponds to SGLD's step.
+    """
+    kind = settings["dynamics"].lower()
+    if settings["parametrisation"] is None:
+        settings["parametrisation"] = "expanded-mean" if kind == "sgrld" else "expanded-natural"
+    if settings["parametrisation"] not in PARAMETRISATIONS:
+        raise choose("parametrisation", settings["parametrisation"], PARAMETRISATIONS)
+    tokens = max(corpus.tokens, 1)
+    if settings["step_size"] is None:
+        sizes = {"sgld": 1000 / tokens, "sgrld": min(0.01, 5e4 / tokens)}
+        settings["step_size"] = sizes.get(kind, min(0.01, 10 / tokens**0.5))
+    if settings["friction"] is None and kind in ("sghmc", "sgnht"):
+        settings["friction"] = settings["step_size"] * tokens / 1000
+    if settings["decay"] is None:
+        settings["decay"] = 0.6 if kind == "sgrld" else 0.0
+    for name, least in (("batch", 1), ("samples", 1), ("test_documents", 1)):
+        value = settings[name]
+        if isinstance(value, bool) or int(value) != value or value < least:
+            raise InputError(f"{name} is {value}; write a whole number, at least {least}.")
+    if not settings["passes"] > 0:
+        raise InputError(f"passes is {settings['passes']}; write a positive number.")
+    return settings
+
+
+def job_of(settings: dict[str, Any], train: Corpus) -> Job:
+    """The checked request to the core. A datum is a document's number: only its batch is ever in memory."""
+    kind = dynamics_class(settings["dynamics"])
+    if kind.__name__ == "SGRHMC":
+        raise InputError("sgrhmc needs a metric, which is a function: use strang.sample in Python, or choose sghmc.")
+    model = LDA(
+        settings["topics"],
+        len(train.words),
+        alpha=settings["alpha"],
+        beta=settings["beta"],
+        parametrisation=settings["parametrisation"],
+        sweeps=settings["sweeps"],
+        documents=train,
+    )
+    if kind is SGRLD and settings["parametrisation"] != "expanded-mean":
+        raise InputError("sgrld's metric is that of expanded-mean; leave out --parametrisation.")
+    dynamics = kind() if settings["friction"] is None else kind(friction=settings["friction"])
+    batch = min(settings["batch"], train.documents)
+    steps = max(2, round(settings["passes"] * train.documents / batch))
+    size, decay = settings["step_size"], settings["decay"]
+    step_size = (lambda l: size * (1 + l / 1000) ** -decay) if decay else size
+    return prepare(
+        model,
+        data.arrays(np.arange(train.documents, dtype=np.uint32), batch=batch, order=settings["batches"]),
+        dynamics,
+        integrator=settings["integrator"],
+        step_size=step_size,
+        steps=steps,
+        seed=settings["seed"],
+        average=None,
+        burn_in=steps // 2,
+    )
+
+
+def fit(folder: str | Path, corpus: str | Path | Corpus, *, progress: bool | None = None, **given) -> dict[str, Any]:
+    """Learn topics in a folder from a corpus (prepared, or in memory) and report; the same call goes on after a kill.
+    Settings as in DEFAULTS."""
+    unknown = set(given) - set(DEFAULTS)
+    if unknown:
+        raise choose("setting", sorted(unknown)[0], DEFAULTS)
+    whole = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
+    settings = completed({**DEFAULTS, **given}, whole)
+    train, held_out = whole.split(settings["test_documents"])
+    test = split(held_out.gather(np.arange(held_out.documents)), seed=settings["seed"])
+    job = job_of(settings, train)
+    every = max(1, (job.steps - job.steps // 2) // settings["samples"])
+    about = {"command": "lda fit", "options": settings, "corpus": None if corpus is whole else str(corpus)}
+    store = Store(folder, job, every, about)
+    try:
+        kept = load_kept(Path(folder), test, job, int(store.chain.step))
+        chain, kept = learn(replace(job, chain=store.chain), store, test, kept, settings, progress)
+    finally:
+        store.close()
+    save_topics(Path(folder), job, chain, kept, train.words)
+    return summary(Path(folder), job, chain, settings, whole, test)
+
+
+def learn(job: Job, store: Store, test: HeldOut, kept: Kept, settings, progress: bool | None) -> tuple[Chain, Kept]:
+    """Advance to the end or until Ctrl-C, with a look at the held-out documents at every save."""
+    chain, text = job.chain, ""
+    before = (read_series(store.folder) or [{}])[-1]
+    clock = {name: before.get(name, 0.0) for name in ("spent_seconds", "cpu_seconds")}
+    started = time.perf_counter(), time.process_time()
+    with bar(job.steps, "learning topics", progress) as done:
+        try:
+            done(int(chain.step))
+            for chain, _ in run_blocks(job, None, store.every):
+                step = int(chain.step)
+                if (store.due(step) or step == job.steps) and chain.alive[0]:
+                    kept, line = look(job, chain, test, kept, settings)
+                    line["spent_seconds"] = clock["spent_seconds"] + time.perf_counter() - started[0]
+                    line["cpu_seconds"] = clock["cpu_seconds"] + time.process_time() - started[1]
+                    save_kept(store.folder, kept, step)
+                    store.save(chain, line)
+                    forget_kept(store.folder, step)
+                    text = f"perplexity {line['perplexity_last']:.0f}"
+                    text += "" if line["temperature"] is None else f", mean p² {line['temperature']:.3g}"
+                done(step, f"{text}, {rate(job, chain, started[0]):,.0f} documents/s")
+                if not chain.alive[0]:
+                    break
+        except KeyboardInterrupt:
+            pass
+    return chain, kept
+
+
+def rate(job: Job, chain: Chain, started: float) -> float:
+    """Documents a second in this process."""
+    steps = int(chain.step) - int(job.chain.step)
+    return steps * job.inputs.data.batch / max(time.perf_counter() - started, 1e-9)
+
+
+def look(job: Job, chain: Chain, test: HeldOut, kept: Kept, settings) -> tuple[Kept, dict[str, Any]]:
+    """Score the topics as they stand; after burn-in they join the average."""
+    step, model = int(chain.step), job.program.model
+    phi = np.asarray(model.topics_of(chain.state.position[0]), np.float32)
+    averaging = step > job.steps // 2
+    score = kept.score if averaging else begin(test)
+    score = add_sample(test, score, phi, alpha=settings["alpha"], key=[settings["seed"], step])
+    dynamics = job.inputs.dynamics
+    heat = None
+    if hasattr(dynamics, "temperature"):
+        heat = float(dynamics.temperature(jax.tree.map(lambda x: x[0], chain.state)))
+    line = {
+        "step": step,
+        "documents": step * job.inputs.data.batch,
+        "perplexity_last": perplexity(test, score, last=True),
+        "perplexity": perplexity(test, score) if averaging else None,
+        "temperature": heat,
+    }
+    if averaging:
+        kept = Kept(score, kept.mean + phi, kept.square + phi**2)
+    return kept, line
+
+
+def save_kept(folder: Path, kept: Kept, step: int) -> None:
+    """What is averaged, beside the chain that it belongs to."""
+    buffer = io.BytesIO()
+    arrays = {**kept.score._asdict(), "mean": kept.mean, "square": kept.square}
+    np.savez(buffer, allow_pickle=False, **arrays)
+    replace_file(folder / f"kept-{step}.npz", buffer.getvalue())
+
+
+def forget_kept(folder: Path, step: int) -> None:
+    for path in folder.glob("kept-*.npz"):
+        if path.name != f"kept-{step}.npz":
+            path.unlink()
+
+
+def load_kept(folder: Path, test: HeldOut, job: Job, step: int) -> Kept:
+    """What was averaged when the chain was saved; nothing at the start."""
+    shape = (job.program.model.vocabulary, job.program.model.topics)
+    empty = Kept(begin(test), np.zeros(shape, np.float32), np.zeros(shape, np.float32))
+    if step == 0:
+        return empty
+    path = folder / f"kept-{step}.npz"
+    try:
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in (*Score._fields, "mean", "square")}
+    except Exception as error:  # a damaged archive raises almost anything
+        raise InputError(
+            f"{path} is damaged ({error}); the fit cannot go on from it. Begin in another folder."
+        ) from None
+    score = Score(arrays["topics"], arrays["total"], arrays["last"], int(arrays["samples"]))
+    found = Kept(score, arrays["mean"], arrays["square"])
+    same = [a.shape == np.shape(b) for a, b in zip(score[:3], empty.score[:3], strict=True)]
+    if not (all(same) and found.mean.shape == found.square.shape == shape):
+        raise InputError(f"{path} is damaged (other shapes); begin in another folder.")
+    return found
+
+
+def save_topics(folder: Path, job: Job, chain: Chain, kept: Kept, words: list[str]) -> None:
+    """topics.npz: the posterior mean and standard deviation of φ over the samples, the last sample, and the words."""
+    if not chain.alive[0]:
+        return
+    last = np.asarray(job.program.model.topics_of(chain.state.position[0]), np.float32)
+    count = kept.score.samples
+    mean = kept.mean / count if count else last
+    spread = np.sqrt(np.maximum(kept.square / count - mean**2, 0)) if count else np.full_like(last, np.nan)
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, mean=mean, sd=spread, last=last, words=np.array(words), samples=count)
+    replace_file(folder / "topics.npz", buffer.getvalue())
+
+
+def summary(folder: Path, job: Job, chain: Chain, settings, corpus: Corpus, test: HeldOut) -> dict[str, Any]:
+    """What came out."""
+    series = read_series(folder)
+    last = series[-1] if series else {}
+    return {
+        **settings,
+        "perplexity": last.get("perplexity"),
+        "perplexity_last": last.get("perplexity_last"),
+        "documents": int(chain.step) * job.inputs.data.batch,
+        "corpus_documents": corpus.documents,
+        "corpus_tokens": corpus.tokens,
+        "vocabulary": len(corpus.words),
+        "held_out": test.how,
+        "integrator": job.program.step.name,
+        "steps": int(chain.step),
+        "seconds": last.get("spent_seconds"),
+        "cpu_seconds": last.get("cpu_seconds"),
+        "temperature": last.get("temperature"),
+        "diverged": Run(job, chain, 0.0, None, False).diverged,
+        "finished": int(chain.step) >= job.steps,
+    }
+
+
+def resume(folder: Path, spec: dict[str, Any], more: int | None) -> dict[str, Any]:
+    """Go on with a stored fit to its end."""
+    about = spec["about"]
+    options, corpus = about.get("options"), about.get("corpus")
+    if not isinstance(options, dict) or set(options) != set(DEFAULTS) or not isinstance(corpus, str):
+        raise InputError(f"{folder / 'spec.json'} has no corpus to go on with, or is damaged.")
+    if more is not None:
+        raise InputError("the length of a fit is its passes; write another folder with more of them.")
+    return fit(folder, corpus, **options)

@@ -1,0 +1,143 @@
+"""Latent Dirichlet allocation: topics φ_k ~ Dirichlet(β) over words; a document has shares ~ Dirichlet(α) of them.
+
+The position is one unconstrained vector t_k a topic, as columns of one array (V, K); shares and tokens' topics are
+integrated out. By Fisher's identity the gradient of log p(document | φ) needs the expected counts E[n_kw] of tokens of
+word w in topic k only, which a compiled loop estimates. Four ways to write a topic (Patterson & Teh 2013):
+
+- `reduced-mean`: φ = (t, 1 − Σt), V − 1 numbers. A step out of the simplex ends the chain.
+- `reduced-natural`: φ = softmax(t, 0), V − 1 numbers.
+- `expanded-mean`: φ = |t| / Σ|t|, |t| ~ Gamma(β, 1): the sign is free, which mirrors steps at 0.
+- `expanded-natural`: φ = softmax(t), e^t ~ Gamma(β, 1).
+"""
+
+import importlib.util
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError, choose
+from ..kernels.call import on_host
+
+PARAMETRISATIONS = ("reduced-mean", "reduced-natural", "expanded-mean", "expanded-natural")
+GATHERED = 10_000  # documents read together
+TINY = 1e-30  # |t| below this counts as this where it divides: rounding takes a mirrored number to 0 now and then
+
+
+@dataclass(frozen=True)
+class LDA:
+    """`topics` over a `vocabulary` of so many words.
+
+    A datum is a document: its word counts, a vector of V whole numbers; or with `documents`, a corpus of `strang.lda`,
+    its number there, so that the data are `strang.data.arrays(np.arange(corpus.documents), batch=100)` whatever their
+    size on disk. `sweeps` Gibbs sweeps over a document's tokens are made at every visit and the latter half of them
+    counted: the fewer, the noisier the gradient, and the more it is drawn to where the sweeps start.
+
+    >>> LDA(topics=2, vocabulary=5).init(jax.random.key(0)).shape
+    (5, 2)
+    """
+
+    topics: int
+    vocabulary: int
+    alpha: float = 0.1
+    beta: float = 0.01
+    parametrisation: str = "expanded-natural"
+    sweeps: int = 10
+    documents: Any = field(default=None, repr=False, compare=False)
+    corpus: str | None = field(init=False, default=None)  # the documents' fingerprint, by which models are told apart
+
+    def __post_init__(self):
+        for name, least in (("topics", 1), ("vocabulary", 2), ("sweeps", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or int(value) != value or value < least:
+                raise InputError(f"{name} is {value}; write a whole number, at least {least}.")
+        for name in ("alpha", "beta"):
+            if not (np.isscalar(getattr(self, name)) and 0 < getattr(self, name) < np.inf):
+                raise InputError(f"{name} is {getattr(self, name)}; write a positive number.")
+        if self.parametrisation not in PARAMETRISATIONS:
+            raise choose("parametrisation", self.parametrisation, PARAMETRISATIONS)
+        if self.documents is not None:
+            words = len(self.documents.words)
+            if words != self.vocabulary:
+                raise InputError(f"the corpus has {words} words, not {self.vocabulary}; write vocabulary={words}.")
+            object.__setattr__(self, "corpus", self.documents.fingerprint)
+
+    def topics_of(self, position):
+        """φ, (V, K): the words' probabilities, one topic a column."""
+        if self.parametrisation == "reduced-mean":
+            full = jnp.concatenate([position, 1 - position.sum(0, keepdims=True)])
+            return full * jnp.where((full > 0).all(0), 1, jnp.nan).astype(full.dtype)
+        if self.parametrisation == "reduced-natural":
+            return jax.nn.softmax(jnp.concatenate([position, jnp.zeros_like(position[:1])]), axis=0)
+        if self.parametrisation == "expanded-mean":
+            return jnp.abs(position) / jnp.abs(position).sum(0)
+        return jax.nn.softmax(position, axis=0)
+
+    def log_prior(self, position):
+        """The logarithm of t's prior density, Jacobian included."""
+        if self.parametrisation == "expanded-natural":
+            return jnp.sum(self.beta * position - jnp.exp(position))
+        if self.parametrisation == "expanded-mean":
+            size = jnp.abs(position)
+            return jnp.sum((self.beta - 1) * jnp.log(jnp.maximum(size, TINY)) - size)
+        power = self.beta if self.parametrisation == "reduced-natural" else self.beta - 1
+        return power * jnp.sum(jnp.log(self.topics_of(position)))
+
+    def log_likelihood(self, position, datum):
+        raise InputError(
+            "log p(document) of LDA has no closed form: score held-out documents with strang.lda.score instead."
+        )
+
+    def init(self, key):
+        """Topics from a flat Dirichlet, as |t| ~ Gamma(1, 1) where t is expanded."""
+        shape = (self.vocabulary, self.topics)
+        size = jnp.maximum(jax.random.exponential(key, shape), 1e-6)
+        if self.parametrisation == "expanded-mean":
+            return size
+        if self.parametrisation == "expanded-natural":
+            return jnp.log(size)
+        if self.parametrisation == "reduced-natural":
+            return jnp.log(size[:-1] / size[-1])
+        return (size / size.sum(0))[:-1]
+
+    def likelihood_gradient(self, position, rows, weights, key):
+        """The gradient of Σ_i weights_i log p(row_i | position), estimated from the expected counts."""
+        shape = () if self.documents is not None else (self.vocabulary,)
+        if rows.shape[1:] != shape or not jnp.issubdtype(rows.dtype, jnp.integer):
+            expected = "numbers of documents" if self.documents is not None else f"{self.vocabulary} whole counts each"
+            raise InputError(f"data have shape {rows.shape} and dtype {rows.dtype}; LDA expects {expected}.")
+        if importlib.util.find_spec("numba") is None:
+            raise InputError("LDA needs Numba: pip install 'strang[lda]'.")
+        phi = self.topics_of(position)
+        result, words = jax.ShapeDtypeStruct(phi.shape, jnp.float32), jax.random.key_data(key)
+        summed = on_host(self._count, result, phi.astype(jnp.float32), rows, weights, words)
+        return self.count_gradient(position, phi, summed.astype(position.dtype) / (self.sweeps - self.sweeps // 2))
+
+    def count_gradient(self, position, phi, counts):
+        """The gradient of Σ_kw counts_kw log φ_kw, (V, K) all but the position."""
+        if self.parametrisation == "reduced-mean":
+            ratio = counts / phi
+            return ratio[:-1] - ratio[-1]
+        total = counts.sum(0)
+        if self.parametrisation == "expanded-mean":
+            size = jnp.abs(position)
+            return jnp.sign(position) * (counts / jnp.maximum(size, TINY) - total / size.sum(0))
+        return (counts - total * phi)[: position.shape[0]]
+
+    def _count(self, phi, rows, weights, key):
+        """Counts on the host, summed over the sweeps kept; chains lead all arrays."""
+        from ..kernels.lda import add_up_counts
+        from ..kernels.lda_documents import as_bags
+        from ..kernels.words import streams
+
+        result = np.zeros(phi.shape, np.float32)
+        gather = as_bags if self.documents is None else self.documents.gather
+        for chain in np.ndindex(phi.shape[:-2]):
+            seeds = streams(key[chain], rows.shape[phi.ndim - 2])
+            used = np.flatnonzero(weights[chain])
+            for few in np.split(used, range(GATHERED, len(used), GATHERED)):
+                settings = {"alpha": self.alpha, "sweeps": self.sweeps, "weights": weights[chain][few]}
+                add_up_counts(phi[chain], gather(rows[chain][few]), seeds[few], result[chain], **settings)
+        return result

@@ -1,0 +1,127 @@
+"""Learning topics: planted ones are found, a killed fit goes on to the same bytes, bad input is refused."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from strang import cli
+from strang.errors import InputError
+from strang.lda import learning, open_corpus
+from strang.lda.prepare import prepare
+from strang.lda.score import score_topics, split
+
+WORDS, TOPICS = 30, 3
+SMALL = {"topics": TOPICS, "passes": 6.0, "batch": 20, "samples": 5, "test_documents": 40, "sweeps": 4}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Documents of 40 tokens from three topics of ten words each, mostly of one topic."""
+    folder = tmp_path_factory.mktemp("corpus")
+    rng = np.random.default_rng(0)
+    phi = np.kron(np.eye(TOPICS), np.full(WORDS // TOPICS, TOPICS / WORDS))
+    shares = rng.dirichlet([0.1] * TOPICS, 300)
+    counts = np.array([rng.multinomial(40, share @ phi) for share in shares])
+    rows, columns = np.nonzero(counts)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=300))])
+    np.savez(folder / "bags.npz", indptr=indptr, indices=columns, counts=counts[rows, columns])
+    letters = "abcdefghij"
+    (folder / "words.txt").write_text("\n".join(f"w{letters[i // 10]}{letters[i % 10]}" for i in range(WORDS)) + "\n")
+    prepare(folder / "bags.npz", folder / "prepared", vocabulary=folder / "words.txt", progress=False)
+    return folder / "prepared"
+
+
+@pytest.fixture(scope="module")
+def fitted(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fit") / "run"
+    return folder, learning.fit(folder, corpus, progress=False, **SMALL)
+
+
+def test_planted_topics_are_found(fitted, corpus):
+    folder, result = fitted
+    assert result["finished"]
+    assert result["diverged"] == 0
+    assert result["perplexity"] < 14  # ten words a topic, some documents of more than one; a unigram model has 30
+    found = np.load(folder / "topics.npz")
+    assert int(found["samples"]) >= SMALL["samples"]
+    blocks = found["mean"].T.reshape(TOPICS, TOPICS, -1).sum(2)  # a topic's share of each planted one
+    assert sorted(blocks.argmax(1)) == [0, 1, 2]
+    assert blocks.max(1).min() > 0.9
+    assert (found["sd"] >= 0).all()
+    assert list(found["words"]) == open_corpus(corpus).words
+
+
+def test_perplexity_is_that_of_the_same_judge(fitted, corpus):
+    """The last sample's perplexity agrees with a fresh fit of its shares."""
+    folder, result = fitted
+    _, held_out = open_corpus(corpus).split(SMALL["test_documents"])
+    test = split(held_out.gather(np.arange(held_out.documents)), seed=0)
+    fresh = score_topics(test, np.load(folder / "topics.npz")["last"], alpha=0.1, sweeps=50)
+    assert fresh == pytest.approx(result["perplexity_last"], rel=0.1)
+
+
+def test_a_killed_fit_goes_on_to_the_same_bytes(fitted, corpus, tmp_path):
+    folder = tmp_path / "run"
+    options = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    main = "from strang.cli import main; main()"
+    command = [sys.executable, "-c", main, "lda", "fit", str(corpus), "--store", str(folder), *options]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline and not (folder / "chain.npz").exists():
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL  # it was not at its end
+    result = json.loads(CliRunner().invoke(cli.app, ["resume", str(folder), "--json"]).stdout)
+    whole, expected = fitted
+    for name in ("perplexity", "perplexity_last", "documents", "finished"):
+        assert result[name] == expected[name]
+    for name in ("chain.npz", "topics.npz"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_damage_and_other_settings_are_refused(fitted, corpus, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(fitted[0], folder)
+    with pytest.raises(InputError, match="another run"):
+        learning.fit(folder, corpus, progress=False, **SMALL | {"beta": 0.5})
+    (kept,) = folder.glob("kept-*.npz")
+    kept.write_bytes(kept.read_bytes()[:-50])
+    with pytest.raises(InputError, match="damaged"):
+        learning.fit(folder, corpus, progress=False, **SMALL)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"topics": 0},
+        {"passes": 0.0},
+        {"batch": 0},
+        {"samples": 0},
+        {"test_documents": 300},
+        {"alpha": -1.0},
+        {"dynamics": "sgrhmc"},
+        {"dynamics": "magic"},
+        {"parametrisation": "reduced"},
+        {"parametrisation": "expanded-natural"},  # with sgrld
+        {"step_size": -1.0},
+    ],
+)
+def test_bad_settings_are_refused(wrong, corpus, tmp_path):
+    with pytest.raises(InputError):
+        learning.fit(tmp_path / "run", corpus, progress=False, **SMALL | wrong)
+    assert not (tmp_path / "run" / "chain.npz").exists()
+
+
+def test_numbers_follow_from_the_corpus(corpus):
+    tokens = open_corpus(corpus).tokens
+    chosen = learning.completed({**learning.DEFAULTS, "dynamics": "sghmc"}, open_corpus(corpus))
+    assert chosen["step_size"] / chosen["friction"] == pytest.approx(1000 / tokens)  # what corresponds to SGLD's step
+    assert chosen["parametrisation"] == "expanded-natural"
