@@ -1,17 +1,13 @@
 """Learning topics: planted ones are found, a killed fit goes on to the same bytes, bad input is refused."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from killing import kill_after_first_save
 from strang import cli
 from strang.errors import InputError
 from strang.lda import learning, open_corpus
@@ -71,14 +67,7 @@ def test_perplexity_is_that_of_the_same_judge(fitted, corpus):
 def test_a_killed_fit_goes_on_to_the_same_bytes(fitted, corpus, tmp_path):
     folder = tmp_path / "run"
     options = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    main = "from strang.cli import main; main()"
-    command = [sys.executable, "-c", main, "lda", "fit", str(corpus), "--store", str(folder), *options]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < deadline and not (folder / "chain.npz").exists():
-        time.sleep(0.001)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL  # it was not at its end
+    kill_after_first_save(["lda", "fit", str(corpus), "--store", str(folder), *options], folder)
     result = json.loads(CliRunner().invoke(cli.app, ["resume", str(folder), "--json"]).stdout)
     whole, expected = fitted
     for name in ("perplexity", "perplexity_last", "documents", "finished"):

@@ -1,12 +1,7 @@
 """Learning a belief network: the folder it leaves, resuming after a kill, the grid, the page, bad input."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from browser import chromium, problems
+from killing import kill_after_first_save
 from strang import cli, sbn
 from strang.errors import InputError
 from strang.sbn import learning
@@ -77,14 +73,8 @@ def test_scores_by_annealing_agree_with_enumeration(fitted, pictures):
 
 def test_a_killed_fit_goes_on_to_the_same_bytes(pictures, fitted, tmp_path):
     folder = tmp_path / "run"
-    command = [sys.executable, "-c", "from strang.cli import main; main()", "sbn", "fit", "--store", str(folder)]
-    command += ["--data", str(pictures), *options(SMALL)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < deadline and not (folder / "chain.npz").exists():
-        time.sleep(0.001)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL  # it was not at its end
+    given = ["--store", str(folder), "--data", str(pictures), *options(SMALL)]
+    kill_after_first_save(["sbn", "fit", *given], folder)
     answer = CliRunner().invoke(cli.app, ["resume", str(folder), "--json"])
     result = json.loads(answer.stdout)
     assert result["finished"]
