@@ -1,5 +1,7 @@
 """Table 1's belief networks: its parts on small images of stripes in the place of MNIST, its tables and verdicts."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,13 @@ def test_a_grid_is_tried_point_by_point(stripes):
     assert [(point["step_size"], point["friction"]) for point in points] == [(6e-4, 36.0), (3e-4, 40.0)]
     assert all(np.isfinite([point["nll"], point["temperature"]]).all() for point in points)
     assert not any(point["diverged"] for point in points)
+
+
+def test_what_cannot_be_scored_is_said_to_explode(stripes):
+    """SGLD with steps far above its limit: its weights may grow beyond single precision, and are no number then."""
+    points = belief.try_grid(method="SGLD", sizes=[1e9, 1e-6], frictions=None, steps=3)
+    json.dumps(points, allow_nan=False)
+    assert [belief.state(point, None) for point in points] == ["explodes", "survives"]
 
 
 def test_a_fit_is_scored_at_its_end_and_on_the_way(stripes):

@@ -110,7 +110,7 @@ def learn_and_score(
             test, own = loaded.test[:count], 10_000 * seed + step
             each.append(log_likelihood(parameters(chain, 0), test, temperatures=levels, seed=own, progress=False))
             heat.append(float(temperatures(job, chain)[0]))
-    if diverged or not each:
+    if diverged or not np.isfinite(each).all():  # or beyond what can be scored
         return {"diverged": True, "last": None, "predictive": None, "temperature": None}
     last, predictive = -each[-1], -log_mean_exp(each, axis=0)
     mean_heat = float(np.mean(heat))
@@ -188,8 +188,8 @@ def reference(points, calm) -> list[float | None]:
 
 
 def state(row: dict[str, Any], calm: float | None) -> str:
-    if row["diverged"]:
-        return "diverged"
+    if row["diverged"] or row["nll"] is None:
+        return "explodes"
     if calm is not None and row["temperature"] is not None and row["temperature"] > HEAT * calm:
         return f"hot: {row['temperature'] / calm:.1f} times the splitting"
     return "survives"

@@ -156,7 +156,8 @@ def glance(job: Job, chain: Chain, held_out: np.ndarray, seed: int) -> dict[str,
     line["nll"] = None
     if len(held_out) and len(alive):
         scores = [quick_score(parameters(chain, int(k)), held_out, seed) for k in alive]
-        line["nll"] = float(np.mean(scores))
+        known = [score for score in scores if score is not None]
+        line["nll"] = float(np.mean(known)) if len(known) == len(scores) else None
     if line["temperature"] is not None and not np.isfinite(line["temperature"]):
         line["temperature"] = None
     return line
@@ -171,10 +172,12 @@ def temperatures(job: Job, chain: Chain) -> np.ndarray:
     return np.asarray(jax.vmap(lambda d, state: d.temperature(state), (axis, 0))(dynamics, chain.state))
 
 
-def quick_score(position: dict[str, np.ndarray], held_out: np.ndarray, seed: int) -> float:
-    """A few images at few temperatures: good to see a curve by, too large by some nats."""
+def quick_score(position: dict[str, np.ndarray], held_out: np.ndarray, seed: int) -> float | None:
+    """A few images at few temperatures: good to see a curve by, too large by some nats. None where the weights have
+    grown beyond what can be scored."""
     part = held_out[: GLANCE["images"]]
-    return -float(log_likelihood(position, part, temperatures=GLANCE["temperatures"], seed=seed, progress=False).mean())
+    each = log_likelihood(position, part, temperatures=GLANCE["temperatures"], seed=seed, progress=False)
+    return -float(each.mean()) if np.isfinite(each).all() else None
 
 
 def summary(folder: Path, job: Job, chain: Chain, settings: dict[str, Any], binarisation: str) -> dict[str, Any]:
