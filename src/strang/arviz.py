@@ -1,13 +1,12 @@
 """Thinned positions as ArviZ has them, and by its measures how well the chains mix."""
 
-from importlib import import_module
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .errors import InputError
+from .errors import InputError, need
 from .samples import leaf_names
 
 COORDINATES = 100  # whose mixing is measured
@@ -15,20 +14,10 @@ NUMBERS = 1 << 24  # that are looked at for it
 TAILS = (0.05, 0.95)  # the quantiles of the tail ESS
 
 
-def need(module: str) -> Any:
-    """A module that only this needs."""
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"This needs {error.name}, which is not installed; write pip install 'strang[arviz]'."
-        ) from error
-
-
 def to_arviz(run) -> Any:
     """A DataTree with the groups `posterior` (draws after burn-in, by the number of their step) and `sample_stats`:
     whether a chain had diverged, and the step sizes, by which draws are to be weighted where they decrease."""
-    base, chain, thin = need("arviz_base"), run.chain, run.job.thin
+    base, chain, thin = need("arviz_base", "arviz"), run.chain, run.job.thin
     if run.samples is None:
         raise InputError("the run kept no positions; write thin=10, say, to keep every tenth.")
     names, leaves = leaf_names(run.samples), jax.tree.leaves(run.samples)
@@ -58,7 +47,7 @@ def by_chain(draws: np.ndarray) -> np.ndarray:
 
 def mixing(samples: dict[str, np.ndarray], chains: np.ndarray) -> list[dict[str, Any]]:
     """Effective sample sizes and R-hat, by ArviZ, of some coordinates of the chosen chains, spread over all."""
-    stats = need("arviz_stats.base").array_stats
+    stats = need("arviz_stats.base", "arviz").array_stats
     widths = {name: int(np.prod(array.shape[2:])) for name, array in samples.items()}
     total, numbers = sum(widths.values()), max(1, next(iter(samples.values())).shape[0] * len(chains))
     share = min(1.0, min(COORDINATES, max(1, NUMBERS // numbers)) / total)

@@ -132,7 +132,7 @@ def fetch_mnist(folder: Path | None = None, source: Path | None = None) -> dict[
     folder = default_folder() / "mnist" if folder is None else Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     ways: dict[str, Callable[[str], bytes]] = {}
-    came, missing = {}, [name for name in MNIST if not verified(folder / name)]
+    missing = [name for name in MNIST if not verified(folder / name)]
     came = {name: "already there" for name in MNIST if name not in missing}
     reasons = []
     with tempfile.TemporaryDirectory() as scratch:

@@ -10,7 +10,6 @@ import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import need
 from .inline import tidy
 from .panel import Panel, Point, Series
 
@@ -41,13 +40,8 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def extra(module: str) -> Any:
-    """A module that only the report needs."""
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"The report needs {module.partition('.')[0]}, which is not installed; write pip install 'strang[report]'."
-        ) from error
+    """A module that only pages need."""
+    return need(module, "report")
 
 
 def svg(panel: Panel, name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from ..errors import InputError, need
 from .base import Json, emit
 from .lda import lda_app
 from .runs import report, watch
@@ -273,8 +273,7 @@ def resume(
             result = sbn.resume(folder, spec, steps)
             emit(result, json, sbn.describe(folder, result))
         case "lda fit":
-            from .. import lda
-
+            lda = need("strang.lda", "lda")
             result = lda.learning.resume(folder, spec, steps)
             emit(result, json, lda.tell.describe(folder, result))
         case _:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from ..errors import need
 from .base import Json, emit
 
 lda_app = typer.Typer(help="Latent Dirichlet allocation: from text to topics.", no_args_is_help=True)
@@ -36,10 +36,7 @@ def prepare(
     A killed run goes on when it is called again. Where no vocabulary is given all words are counted first, and the
     vocabulary is chosen from them.
     """
-    try:
-        from ..lda import prepare as corpus
-    except ModuleNotFoundError as error:
-        raise InputError(f"This needs {error.name}, which is not installed; write pip install 'strang[lda]'.") from None
+    corpus = need("strang.lda.prepare", "lda")
     found = corpus.prepare(
         source,
         out,
@@ -79,8 +76,7 @@ def fit(
     json: Json = False,
 ) -> None:
     """Learn topics, streaming from disk, and score held-out documents by completion."""
-    from .. import lda
-
+    lda = need("strang.lda", "lda")
     settings: dict[str, Any] = {
         "topics": topics,
         "passes": passes,
