@@ -214,6 +214,20 @@ def table(parametrisation, t, n, a):
     return n + a - total * np.exp(t) / np.exp(t).sum(0) - np.exp(t)
 
 
+@pytest.mark.parametrize("parametrisation", ["expanded-mean", "expanded-natural"])
+def test_a_scale_changes_the_sum_s_law_only(parametrisation, double_precision):
+    """The two densities differ by a function of Σ|t| alone, s log Σ|t|; along φ their gradients agree."""
+    plain, scaled = model(parametrisation), model(parametrisation, scale=7.0)
+    t = somewhere(parametrisation)
+    total = lambda t: plain.log_prior(t) + 7.0 * jnp.log(size(t).sum(0)).sum()  # noqa: E731
+    size = jnp.abs if parametrisation == "expanded-mean" else jnp.exp
+    np.testing.assert_allclose(jax.grad(scaled.log_prior)(t), jax.grad(total)(t), rtol=1e-12)
+    np.testing.assert_allclose(scaled.log_prior(t), total(t), rtol=1e-12)
+    np.testing.assert_allclose(size(scaled.init(jax.random.key(0))).sum(0), 7.0, rtol=1e-12)
+    with pytest.raises(strang.InputError, match="not expanded"):
+        model("reduced-mean", scale=7.0)
+
+
 @pytest.mark.parametrize("parametrisation", PARAMETRISATIONS)
 def test_gradients_are_those_of_autodiff_of_the_enumerated_posterior(parametrisation, double_precision):
     ours = model(parametrisation)
@@ -406,15 +420,17 @@ def exact_second_moments(rows, topics, alpha, beta):
     return np.exp(log_weight - np.max(log_weight)) @ np.array(moments) / np.exp(log_weight - np.max(log_weight)).sum()
 
 
-@pytest.mark.parametrize("name", ["SGHMC", "SGRLD"])
+@pytest.mark.parametrize("name", ["SGHMC", "SGRLD", "SGRLD, scaled"])
 def test_runs_sample_the_posterior_of_the_topics_and_go_on_bit_for_bit(name):
     """Against the exact mixture of Dirichlets; the prior's own value, which a run without data gives, is far off."""
     rows = np.array([[4, 0, 0], [0, 3, 0]], np.int32)
     dynamics, parametrisation, h = {
         "SGHMC": (strang.SGHMC(friction=3.0), "expanded-natural", 0.15),
         "SGRLD": (SGRLD(), "expanded-mean", 0.05),
+        "SGRLD, scaled": (SGRLD(), "expanded-mean", 0.05),
     }[name]
-    ours = strang.models.LDA(2, 3, alpha=0.5, beta=1.0, parametrisation=parametrisation, sweeps=6)
+    scale = 4.0 if name.endswith("scaled") else 0.0
+    ours = strang.models.LDA(2, 3, alpha=0.5, beta=1.0, parametrisation=parametrisation, sweeps=6, scale=scale)
     data = strang.data.arrays(rows, order="full")
     settings = {"step_size": h, "chains": 10, "average": lambda t: (ours.topics_of(t) ** 2).sum(1)}
     first, longer = (strang.sample(ours, data, dynamics, steps=steps, **settings) for steps in (20, 60))

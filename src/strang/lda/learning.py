@@ -24,15 +24,19 @@ from ..words import dynamics_class
 from .corpus import Corpus, open_corpus
 from .score import HeldOut, Score, add_sample, begin, perplexity, split
 
+STEPS = 800
+BATCH_TOKENS = 60_000
+
 DEFAULTS: dict[str, Any] = {
     "topics": 100,
-    "passes": 1.0,
-    "batch": 100,
+    "passes": None,  # once, or as often as makes STEPS batches
+    "batch": None,  # about BATCH_TOKENS tokens, at most a tenth of the documents
     "batches": "reshuffled",
     "dynamics": "sgrld",
     "integrator": None,
     "step_size": None,
-    "decay": None,  # h_l = h (1 + l / 1000)^-decay
+    "decay": None,  # h_l = h (1 + l / delay)^-decay
+    "delay": None,
     "friction": None,
     "alpha": 0.1,
     "beta": 0.01,
@@ -55,22 +59,28 @@ class Kept(NamedTuple):
 def completed(settings: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
     """The settings with the numbers that follow from the corpus's size.
 
-    A step of SGLD is stable below about 1000 / tokens, and one of SGHMC below about 10 / √tokens; h / D is what
-    corresponds to SGLD's step.
+    SGRLD's step is the share of the way to a batch's counts, so that one schedule serves every corpus. A step of SGLD
+    is stable below about 1000 / tokens, and one of SGHMC below about 10 / √tokens; h / D is what corresponds to SGLD's.
     """
-    kind = settings["dynamics"].lower()
-    if settings["parametrisation"] is None:
-        settings["parametrisation"] = "expanded-mean" if kind == "sgrld" else "expanded-natural"
+    kind, documents, tokens = settings["dynamics"].lower(), max(corpus.documents, 1), max(corpus.tokens, 1)
+    riemannian, root = kind == "sgrld", min(0.01, 10 / tokens**0.5)
+    batch = max(1, min(round(BATCH_TOKENS * documents / tokens), documents // 10))
+    chosen = {
+        "parametrisation": "expanded-mean" if riemannian else "expanded-natural",
+        "step_size": {"sgrld": 1.0, "sgld": 1000 / tokens}.get(kind, root),
+        "decay": 0.6 if riemannian else 0.0,
+        "delay": 8.0 if riemannian else 1000.0,
+        "batch": batch,
+    }
+    settings |= {name: value for name, value in chosen.items() if settings[name] is None}
     if settings["parametrisation"] not in PARAMETRISATIONS:
         raise choose("parametrisation", settings["parametrisation"], PARAMETRISATIONS)
-    tokens = max(corpus.tokens, 1)
-    if settings["step_size"] is None:
-        sizes = {"sgld": 1000 / tokens, "sgrld": min(0.01, 5e4 / tokens)}
-        settings["step_size"] = sizes.get(kind, min(0.01, 10 / tokens**0.5))
     if settings["friction"] is None and kind in ("sghmc", "sgnht"):
         settings["friction"] = settings["step_size"] * tokens / 1000
-    if settings["decay"] is None:
-        settings["decay"] = 0.6 if kind == "sgrld" else 0.0
+    if settings["passes"] is None:
+        settings["passes"] = float(max(1, round(STEPS * max(settings["batch"], 1) / documents)))
+    if not settings["delay"] > 0:
+        raise InputError(f"delay is {settings['delay']}; write a positive number of steps.")
     for name, least in (("batch", 1), ("samples", 1), ("test_documents", 1)):
         value = settings[name]
         if isinstance(value, bool) or int(value) != value or value < least:
@@ -85,6 +95,9 @@ def job_of(settings: dict[str, Any], train: Corpus) -> Job:
     kind = dynamics_class(settings["dynamics"])
     if kind.__name__ == "SGRHMC":
         raise InputError("sgrhmc needs a metric, which is a function: use strang.sample in Python, or choose sghmc.")
+    riemannian = kind is SGRLD
+    if riemannian and settings["parametrisation"] != "expanded-mean":
+        raise InputError("sgrld's metric is that of expanded-mean; leave out --parametrisation.")
     model = LDA(
         settings["topics"],
         len(train.words),
@@ -92,15 +105,14 @@ def job_of(settings: dict[str, Any], train: Corpus) -> Job:
         beta=settings["beta"],
         parametrisation=settings["parametrisation"],
         sweeps=settings["sweeps"],
+        scale=train.tokens / settings["topics"] if riemannian and settings["topics"] > 0 else 0.0,
         documents=train,
     )
-    if kind is SGRLD and settings["parametrisation"] != "expanded-mean":
-        raise InputError("sgrld's metric is that of expanded-mean; leave out --parametrisation.")
     dynamics = kind() if settings["friction"] is None else kind(friction=settings["friction"])
     batch = min(settings["batch"], train.documents)
     steps = max(2, round(settings["passes"] * train.documents / batch))
-    size, decay = settings["step_size"], settings["decay"]
-    step_size = (lambda l: size * (1 + l / 1000) ** -decay) if decay else size
+    size, decay, delay = settings["step_size"], settings["decay"], settings["delay"]
+    step_size = (lambda l: size * (1 + l / delay) ** -decay) if decay else size
     return prepare(
         model,
         data.arrays(np.arange(train.documents, dtype=np.uint32), batch=batch, order=settings["batches"]),

@@ -8,6 +8,9 @@ word w in topic k only, which a compiled loop estimates. Four ways to write a to
 - `reduced-natural`: φ = softmax(t, 0), V − 1 numbers.
 - `expanded-mean`: φ = |t| / Σ|t|, |t| ~ Gamma(β, 1): the sign is free, which mirrors steps at 0.
 - `expanded-natural`: φ = softmax(t), e^t ~ Gamma(β, 1).
+
+In the expanded ones the sum Σ|t| or Σe^t says nothing about φ, so that its law may be chosen: with `scale` = s it is
+Gamma(Vβ + s), without it Gamma(Vβ).
 """
 
 import importlib.util
@@ -35,6 +38,9 @@ class LDA:
     size on disk. `sweeps` Gibbs sweeps over a document's tokens are made at every visit and the latter half of them
     counted: the fewer, the noisier the gradient, and the more it is drawn to where the sweeps start.
 
+    Where `scale` is about the number of tokens of a topic, t is in the unit of counts: a step h of SGRLD then takes a
+    topic the share h of the way to its words' counts, whatever the size of the corpus: drift n + β − t − (Σn − s) φ.
+
     >>> LDA(topics=2, vocabulary=5).init(jax.random.key(0)).shape
     (5, 2)
     """
@@ -45,6 +51,7 @@ class LDA:
     beta: float = 0.01
     parametrisation: str = "expanded-natural"
     sweeps: int = 10
+    scale: float = 0.0
     documents: Any = field(default=None, repr=False, compare=False)
     corpus: str | None = field(init=False, default=None)  # the documents' fingerprint, by which models are told apart
 
@@ -58,6 +65,10 @@ class LDA:
                 raise InputError(f"{name} is {getattr(self, name)}; write a positive number.")
         if self.parametrisation not in PARAMETRISATIONS:
             raise choose("parametrisation", self.parametrisation, PARAMETRISATIONS)
+        if not 0 <= self.scale < np.inf or (self.scale > 0 and not self.parametrisation.startswith("expanded")):
+            raise InputError(
+                f"scale is {self.scale}; write 0 or more, and 0 where the parametrisation is not expanded."
+            )
         if self.documents is not None:
             words = len(self.documents.words)
             if words != self.vocabulary:
@@ -78,10 +89,12 @@ class LDA:
     def log_prior(self, position):
         """The logarithm of t's prior density, Jacobian included."""
         if self.parametrisation == "expanded-natural":
-            return jnp.sum(self.beta * position - jnp.exp(position))
+            free = self.scale * jax.nn.logsumexp(position, axis=0).sum() if self.scale else 0.0
+            return jnp.sum(self.beta * position - jnp.exp(position)) + free
         if self.parametrisation == "expanded-mean":
             size = jnp.abs(position)
-            return jnp.sum((self.beta - 1) * jnp.log(jnp.maximum(size, TINY)) - size)
+            free = self.scale * jnp.log(size.sum(0)).sum() if self.scale else 0.0
+            return jnp.sum((self.beta - 1) * jnp.log(jnp.maximum(size, TINY)) - size) + free
         power = self.beta if self.parametrisation == "reduced-natural" else self.beta - 1
         return power * jnp.sum(jnp.log(self.topics_of(position)))
 
@@ -91,9 +104,11 @@ class LDA:
         )
 
     def init(self, key):
-        """Topics from a flat Dirichlet, as |t| ~ Gamma(1, 1) where t is expanded."""
+        """Topics from a flat Dirichlet, as |t| ~ Gamma(1, 1) where t is expanded, with the sum `scale` if there is one."""
         shape = (self.vocabulary, self.topics)
         size = jnp.maximum(jax.random.exponential(key, shape), 1e-6)
+        if self.scale:
+            size = size * (self.scale / size.sum(0))
         if self.parametrisation == "expanded-mean":
             return size
         if self.parametrisation == "expanded-natural":
