@@ -224,7 +224,7 @@ def test_a_scale_changes_the_sum_s_law_only(parametrisation, double_precision):
     np.testing.assert_allclose(jax.grad(scaled.log_prior)(t), jax.grad(total)(t), rtol=1e-12)
     np.testing.assert_allclose(scaled.log_prior(t), total(t), rtol=1e-12)
     np.testing.assert_allclose(size(scaled.init(jax.random.key(0))).sum(0), 7.0, rtol=1e-12)
-    with pytest.raises(strang.InputError, match="not expanded"):
+    with pytest.raises(strang.InputError, match="is not expanded"):
         model("reduced-mean", scale=7.0)
 
 

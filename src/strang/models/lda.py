@@ -104,7 +104,7 @@ class LDA:
         )
 
     def init(self, key):
-        """Topics from a flat Dirichlet, as |t| ~ Gamma(1, 1) where t is expanded, with the sum `scale` if there is one."""
+        """Topics from a flat Dirichlet, as |t| ~ Gamma(1, 1) where t is expanded; Σ|t| = `scale` if there is one."""
         shape = (self.vocabulary, self.topics)
         size = jnp.maximum(jax.random.exponential(key, shape), 1e-6)
         if self.scale:
