@@ -7,7 +7,7 @@ import pytest
 
 from strang import reproduce
 from strang.images import Images
-from strang.reproduce import belief, table1
+from strang.reproduce import belief, table1, topics
 from strang.reproduce.record import FULL, NOT_REPRODUCED, QUICK, REPRODUCED, UNDER_READING
 from strang.sbn import Score, learning
 
@@ -72,7 +72,12 @@ def results(losses: dict[str, float], heat: dict[str, float]) -> list:
     return [*surveys, *fits]
 
 
-def test_tables_and_verdicts_follow_the_numbers(monkeypatch):
+@pytest.fixture
+def no_topics(monkeypatch):
+    monkeypatch.setattr(topics, "parts", lambda effort: [])  # see test_reproduce_topics
+
+
+def test_tables_and_verdicts_follow_the_numbers(no_topics):
     losses = {"SGHMC-E, new momentum": 1.0, OLD: 4.0, "SGLD": 9.0}
     figure = table1.figure(QUICK, results(losses, {OLD: 11.0}))
     _, likelihoods, survived = figure.tables
@@ -112,7 +117,7 @@ def test_the_full_table_is_the_paper_s(monkeypatch):
     assert len(belief.parts(QUICK)) == len(belief.METHODS) * 2 + 1
 
 
-def test_without_mnist_the_table_says_so(monkeypatch, tmp_path):
+def test_without_mnist_the_table_says_so(monkeypatch, no_topics, tmp_path):
     monkeypatch.setattr(belief, "unavailable", lambda: "there is no network.")
     report = reproduce.reproduce(["table1"], effort=QUICK, out=tmp_path, progress=False)
     assert report.parts == 0

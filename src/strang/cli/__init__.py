@@ -286,6 +286,7 @@ def reproduce(
     full: Annotated[bool, typer.Option("--full/--quick", help="The paper's own run counts, or fewer.")] = False,
     out: Annotated[Path, typer.Option(help="Where index.html and results.json go.")] = Path("report"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Make all parts anew, also those kept in OUT/parts.")] = False,
+    corpus: Annotated[Path | None, typer.Option(help="Topic models on a prepared corpus, not on a drawn one.")] = None,
     json: Json = False,
 ) -> None:
     """Reproduce the paper as one HTML page: simulated points over exact curves, and a verdict on every claim.
@@ -295,5 +296,6 @@ def reproduce(
     """
     from .. import reproduce as paper
 
-    report = paper.reproduce(figures or [], effort=paper.FULL if full else paper.QUICK, out=out, fresh=fresh)
+    effort = (paper.FULL if full else paper.QUICK)._replace(corpus=str(corpus) if corpus else None)
+    report = paper.reproduce(figures or [], effort=effort, out=out, fresh=fresh)
     emit(paper.results(report, paper.about_page(report)), json, paper.describe(report, out))

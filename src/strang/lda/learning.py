@@ -90,8 +90,9 @@ def completed(settings: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
     return settings
 
 
-def job_of(settings: dict[str, Any], train: Corpus) -> Job:
-    """The checked request to the core. A datum is a document's number: only its batch is ever in memory."""
+def job_of(settings: dict[str, Any], train: Corpus, chains: int = 1) -> Job:
+    """The checked request to the core, whose step size may differ between chains. A datum is a document's number: only
+    its batch is ever in memory."""
     kind = dynamics_class(settings["dynamics"])
     if kind.__name__ == "SGRHMC":
         raise InputError("sgrhmc needs a metric, which is a function: use strang.sample in Python, or choose sghmc.")
@@ -120,6 +121,7 @@ def job_of(settings: dict[str, Any], train: Corpus) -> Job:
         integrator=settings["integrator"],
         step_size=step_size,
         steps=steps,
+        chains=chains,
         seed=settings["seed"],
         average=None,
         burn_in=steps // 2,

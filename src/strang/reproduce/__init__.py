@@ -109,7 +109,7 @@ def effort_sentence(effort: Effort) -> str:
     """How much was simulated, and how that compares with the paper."""
     share = (
         "the paper's own counts"
-        if effort == FULL
+        if effort.name == FULL.name
         else "less than the paper's 200 runs of 10⁶ steps; --full makes those"
     )
     return (

@@ -26,6 +26,7 @@ class Effort(NamedTuple):
     steps: int  # its length
     trace_runs: int  # replicates where bias and MSE are shown against the number of steps
     longest: int  # the most steps there
+    corpus: str | None = None  # a prepared one for the topic models
 
 
 QUICK = Effort("quick", runs=50, steps=100_000, trace_runs=2000, longest=30_000)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from . import belief
+from . import belief, topics
 from .record import Effort, Figure, Part, Table
 
 PAPER = {  # SGHMC-S, SGHMC-E, SGLD-E
@@ -14,20 +14,27 @@ PAPER = {  # SGHMC-S, SGHMC-E, SGLD-E
 
 
 def parts(effort: Effort) -> list[Part]:
-    return belief.parts(effort)
+    return [*topics.parts(effort), *belief.parts(effort)]
 
 
 def figure(effort: Effort, results: list[Any]) -> Figure:
-    tables, verdicts = belief.halves(effort, results)
-    missing = "" if results else f" The belief networks are left out: {belief.unavailable()}"
+    upper = len(topics.parts(effort))
+    panels, text_tables, text_verdicts = topics.halves(effort, results[:upper])
+    image_tables, image_verdicts = belief.halves(effort, results[upper:])
+    missing = "" if results[upper:] else f" The belief networks are left out: {belief.unavailable()}"
     paper = [[k, *v] for k, v in PAPER.items()]
     return Figure(
         "table1",
         "Table 1: topic models and belief networks",
         "The splitting (SGHMC-S) is ahead of Euler (SGHMC-E), and both are far ahead of SGLD, on both models.",
-        "The belief networks are learned here on MNIST; topic models are not part of this report yet. Look at how hot "
-        f"each method runs (mean p², 1 where the law is right) and at SGLD on a grid of its own.{missing}",
-        {},
-        tables=[Table("The paper's numbers", ["model", "SGHMC-S", "SGHMC-E", "SGLD-E"], paper), *tables],
-        verdicts=verdicts,
+        "Look at how hot each method runs (mean p², 1 where the law is right), at the steps at which each breaks, and "
+        f"at SGLD on a grid of its own. The paper's perplexities are of another corpus and split.{missing}",
+        {"corpus": effort.corpus or "drawn from known topics"},
+        panels=panels,
+        tables=[
+            Table("The paper's numbers", ["model", "SGHMC-S", "SGHMC-E", "SGLD-E"], paper),
+            *text_tables,
+            *image_tables,
+        ],
+        verdicts=[*text_verdicts, *image_verdicts],
     )

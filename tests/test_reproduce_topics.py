@@ -1,0 +1,70 @@
+"""Table 1's topic models: one part as it runs, and tables and verdicts that follow the numbers."""
+
+import json
+
+import numpy as np
+import pytest
+
+from strang import lda
+from strang.reproduce import belief, table1, topics
+from strang.reproduce.record import FULL, NOT_REPRODUCED, QUICK, REPRODUCED, UNDER_READING
+
+OLD, NEW = "SGHMC-E, old momentum", "SGHMC-E, new momentum"
+
+
+def test_a_step_size_too_large_breaks_and_its_neighbour_does_not(monkeypatch):
+    rng = np.random.default_rng(0)
+    corpus = lda.from_matrix(rng.poisson(0.5, (400, 30)))
+    monkeypatch.setattr(topics, "corpus_of", lambda path: (corpus, None))
+    settings = {"topics": 3, "friction": None, "steps": 20, "held_out": 40, "corpus": None, "fingerprint": ""}
+    rows = topics.try_steps(method="SGLD", sizes=[1e-3, 1e9], **settings)
+    json.dumps(rows, allow_nan=False)
+    assert [topics.is_broken(row) for row in rows] == [False, True]
+    assert [x for x, _ in rows[0]["curve"]] == [100 * step for step in range(1, 21)]
+    assert rows[0]["last"] == rows[0]["curve"][-1][1] > 1
+    assert rows[0]["perplexity"] < rows[0]["last"] * 1.05  # averaged before the logarithm
+
+
+def row(size, perplexity, heat=None):
+    curve = [[100, perplexity and 2 * perplexity], [200, perplexity]]
+    return {"step_size": size, "curve": curve, "last": perplexity, "perplexity": perplexity, "temperature": heat}
+
+
+def results(**changes):
+    """As of a quick reproduction in which the splitting has 90, by method and step size."""
+    both = [row(0.01, 95.0, 2.0), row(0.02, 90.0, 3.0), row(0.04, None, 1e9)]
+    found = dict.fromkeys(topics.METHODS, both) | {"SGLD": [row(1e-4, 120.0)], "SGRLD": [row(1.0, 75.0)]}
+    found |= {OLD: [row(0.01, 110.0, 9.0), row(0.02, 500.0, 1e7), row(0.04, None)]}
+    found |= {topics.ON_THE_SAME: [row(0.01, 400.0), row(0.02, None)]}
+    return list((found | changes).values())
+
+
+def test_tables_and_verdicts_follow_the_numbers(monkeypatch):
+    monkeypatch.setattr(belief, "unavailable", lambda: "not in this test")
+    figure = table1.figure(QUICK, results())
+    _, table = figure.tables
+    assert [line[:3] for line in table.rows[:3:2]] == [["SGHMC-S", 0.02, 90.0], [OLD, 0.01, 110.0]]
+    assert table.rows[2][-1] == "0.02, 0.04"
+    assert "drawn from have" in table.title
+    assert [verdict.verdict for verdict in figure.verdicts] == [REPRODUCED, UNDER_READING, UNDER_READING]
+    assert "Ahead of the splitting: SGRLD" in figure.verdicts[0].why
+    assert len(figure.panels[0].series) == len(topics.METHODS)
+    calm = table1.figure(QUICK, results(**{OLD: [row(0.01, 80.0, 2.0)], topics.ON_THE_SAME: [row(0.01, 100.0)]}))
+    assert [verdict.verdict for verdict in calm.verdicts] == [NOT_REPRODUCED] * 3
+
+
+def test_parts_ask_for_the_paper_s_sizes_and_name_the_corpus(monkeypatch):
+    corpus = lda.from_matrix(np.ones((2000, 4), int))
+    monkeypatch.setattr(topics, "corpus_of", lambda path: (corpus, None))
+    parts = topics.parts(FULL._replace(corpus="wiki"))
+    assert {part.settings["topics"] for part in parts} == {200, 500}
+    assert {part.settings["corpus"] for part in parts} == {"wiki"}
+    assert {part.settings["fingerprint"] for part in parts} == {corpus.fingerprint}
+    assert len({part.label for part in parts}) == len(parts) == 2 * (len(topics.METHODS) + 1)
+
+
+def test_the_drawn_corpus_is_always_the_same():
+    corpus, phi = topics.corpus_of(None)
+    np.testing.assert_allclose(phi.sum(0), 1)
+    assert topics.corpus_of.__wrapped__(None)[0].fingerprint == corpus.fingerprint
+    assert topics.true_perplexity(QUICK) == pytest.approx(70, abs=3)
