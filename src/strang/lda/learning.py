@@ -19,6 +19,7 @@ from ..models.lda import PARAMETRISATIONS
 from ..prepare import Job, prepare
 from ..progress import bar
 from ..run import Run, run_blocks
+from ..schedule import slowing
 from ..store import Store, read_series, replace_file
 from ..words import dynamics_class
 from .corpus import Corpus, open_corpus
@@ -112,13 +113,12 @@ def job_of(settings: dict[str, Any], train: Corpus) -> Job:
     batch = min(settings["batch"], train.documents)
     steps = max(2, round(settings["passes"] * train.documents / batch))
     size, decay, delay = settings["step_size"], settings["decay"], settings["delay"]
-    step_size = (lambda l: size * (1 + l / delay) ** -decay) if decay else size
     return prepare(
         model,
         data.arrays(np.arange(train.documents, dtype=np.uint32), batch=batch, order=settings["batches"]),
         dynamics,
         integrator=settings["integrator"],
-        step_size=step_size,
+        step_size=slowing(size, decay, delay) if decay else size,
         steps=steps,
         seed=settings["seed"],
         average=None,
