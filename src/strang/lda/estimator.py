@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..progress import bar
 from .corpus import Corpus, from_matrix
 from .learning import DEFAULTS, completed, job_of
-from .score import document_shares, score_topics, split
+from .score import document_shares, score_topics, split, topic_shares
 from .shelf import Spokesmen, in_order, shelf, shuffled, walk
 
 STEPS = 1000  # that a fit makes where nothing else is asked for
@@ -132,7 +132,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             whole = Corpus(corpus.shards, corpus.words, corpus.mark, repeat=round(part))
             self.settings_, self.n_iter_, self.topic_share_ = self._settings(whole), 0, np.zeros(())
         settings = self.settings_
-        if not hasattr(self, "_compiled"):  # at first, and out of a file
+        if not (known and hasattr(self, "_compiled")):  # at first, and out of a file
             program, inputs, chain = started(settings, len(corpus.words))
             self._compiled = program, inputs
         program, inputs = self._compiled
@@ -230,10 +230,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _sizes(self, corpus: Corpus, documents: int, topics: Topics) -> np.ndarray:
         """What part of the tokens each topic has, by a look at so many documents."""
         chosen = np.linspace(0, corpus.documents - 1, min(max(documents, 1), corpus.documents)).astype(int)
-        found = corpus.gather(chosen)
-        shares = document_shares(found, topics.mean.T, alpha=self.settings_["alpha"], key=None, burn_in=5, sweeps=5)
-        sizes = np.diff(np.append(0, np.cumsum(found[2]))[found[0]]) @ shares.astype(float)
-        return sizes / sizes.sum() if sizes.any() else np.full(len(sizes), 1 / len(sizes))
+        return topic_shares(corpus.gather(chosen), topics.mean.T, alpha=self.settings_["alpha"])
 
     def _settle(self, chain: Chain, topics: Topics, share: np.ndarray, tokens: float):
         """What there is to see after the chain has moved on."""

@@ -147,6 +147,14 @@ def document_shares(
     return complete(seen, nothing, phi, alpha, seeds, topics, plan, threads)[2]
 
 
+def topic_shares(documents: Any, phi: Any, *, alpha: Any) -> np.ndarray:
+    """What part of the documents' tokens each topic has, (K,): few sweeps do, since the documents are many."""
+    found = as_documents(documents, np.shape(phi)[0])
+    shares = document_shares(found, phi, alpha=alpha, key=None, burn_in=5, sweeps=5)
+    sizes = np.diff(found.tokens) @ shares.astype(float)
+    return sizes / sizes.sum() if sizes.any() else np.full(len(sizes), 1 / len(sizes))
+
+
 def complete(seen: Documents, scored: Documents, phi, alpha, seeds, topics, plan: dict, threads: int | None):
     """`lda_score.complete` after a look at the topics given."""
     phi = as_topics(phi)
