@@ -30,7 +30,7 @@ SAME = (
 
 
 class Topics(NamedTuple):
-    """Running moments of φ, topics by words, over so many posterior samples."""
+    """Running moments of φ, words by topics, over so many posterior samples."""
 
     mean: np.ndarray
     variance: np.ndarray
@@ -230,16 +230,17 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _sizes(self, corpus: Corpus, documents: int, topics: Topics) -> np.ndarray:
         """What part of the tokens each topic has, by a look at so many documents."""
         chosen = np.linspace(0, corpus.documents - 1, min(max(documents, 1), corpus.documents)).astype(int)
-        return topic_shares(corpus.gather(chosen), topics.mean.T, alpha=self.settings_["alpha"])
+        return topic_shares(corpus.gather(chosen), topics.mean, alpha=self.settings_["alpha"])
 
     def _settle(self, chain: Chain, topics: Topics, share: np.ndarray, tokens: float):
         """What there is to see after the chain has moved on."""
         self._chain, self._topics, self.n_steps_ = jax.tree.map(np.asarray, chain), topics, int(chain.step)
         self.topic_share_, self.n_samples_ = share, topics.samples
-        self.topic_word_ = topics.mean
-        self.topic_word_sd_ = np.sqrt(topics.variance) if topics.samples > 1 else np.full_like(topics.mean, np.nan)
+        self.topic_word_ = topics.mean.T
+        spread = np.sqrt(topics.variance) if topics.samples > 1 else np.full_like(topics.mean, np.nan)
+        self.topic_word_sd_ = spread.T
         prior = self.n_features_in_ * self.settings_["beta"]
-        self.components_ = topics.mean * (share * tokens + prior)[:, None].astype(np.float32)
+        self.components_ = self.topic_word_ * (share * tokens + prior)[:, None].astype(np.float32)
         return self
 
 
@@ -250,12 +251,12 @@ def started(settings: dict[str, Any], words: int) -> tuple[Program, Inputs, Chai
 
 
 def nothing(program: Program) -> Topics:
-    zeros = np.zeros((program.model.topics, program.model.vocabulary), np.float32)
+    zeros = np.zeros((program.model.vocabulary, program.model.topics), np.float32)
     return Topics(zeros, zeros, 0)
 
 
 def topics_of(program: Program, chain: Chain) -> np.ndarray:
-    return np.asarray(program.model.topics_of(chain.state.position[0]), np.float32).T
+    return np.asarray(program.model.topics_of(chain.state.position[0]), np.float32)
 
 
 def check(chain: Chain, settings: dict[str, Any]) -> None:
