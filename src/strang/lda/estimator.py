@@ -18,14 +18,14 @@ from ..progress import bar
 from .corpus import Corpus, from_matrix
 from .learning import DEFAULTS, completed, job_of
 from .score import document_shares, score_topics, split, topic_shares
-from .shelf import Spokesmen, in_order, shelf, shuffled, walk
+from .shelf import Shelf, Spokesmen, in_order, shuffled, walk
 
-STEPS = 1000  # that a fit makes where nothing else is asked for
 GLANCE = 1000  # documents whose shares of the topics give the topics' sizes
 POWER = 3  # weights of samples in a stream grow like this power of their number: the first half has 1/16
 FOREVER = 2**31  # steps that a stream may have
 SAME = (
-    "alpha", "beta", "dynamics", "integrator", "step_size", "decay", "friction", "parametrisation", "sweeps", "samples",
+    "alpha", "beta", "dynamics", "integrator", "step_size", "decay", "delay", "friction", "parametrisation", "sweeps",
+    "samples",
 )  # fmt: skip
 
 
@@ -47,11 +47,10 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     SciPy sparse, such as CountVectorizer's.
 
     `n_components` topics; `alpha` and `beta` are the priors of a document's shares of topics and of a topic's words;
-    `max_iter` passes over the documents (by default as many as make 1,000 steps, from 1 to 100) in batches of
-    `batch_size`; the latter half of the steps is averaged over `samples` posterior samples. `dynamics`, `integrator`,
-    `step_size` (h), `decay` (a of h (1 + l/1000)^-a), `friction`, `parametrisation` and `sweeps` are those of
-    `strang lda fit`; where they are None they are chosen from the corpus's size. `total_samples` is how many documents
-    a stream given to `partial_fit` will have in all.
+    `max_iter` passes over the documents in batches of `batch_size`; the latter half of the steps is averaged over
+    `samples` posterior samples. These and `dynamics`, `integrator`, `step_size`, `decay`, `delay` (h, a and d of
+    h (1 + l/d)^-a), `friction`, `parametrisation` and `sweeps` are those of `strang lda fit`; where they are None they
+    are chosen from the corpus's size. `total_samples` is how many documents a stream given to `partial_fit` will have.
 
     After a fit: `topic_word_` (topics by words, the posterior mean, rows add up to 1) and `topic_word_sd_` (its
     standard deviation over the samples, not a number while there is only one); `topic_share_`, what part of all tokens
@@ -66,11 +65,12 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         alpha=DEFAULTS["alpha"],
         beta=DEFAULTS["beta"],
         max_iter=None,
-        batch_size=DEFAULTS["batch"],
+        batch_size=None,
         dynamics=DEFAULTS["dynamics"],
         integrator=None,
         step_size=None,
         decay=None,
+        delay=None,
         friction=None,
         parametrisation=None,
         sweeps=DEFAULTS["sweeps"],
@@ -88,6 +88,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.integrator = integrator
         self.step_size = step_size
         self.decay = decay
+        self.delay = delay
         self.friction = friction
         self.parametrisation = parametrisation
         self.sweeps = sweeps
@@ -100,7 +101,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Learn topics from counts, from the beginning."""
         corpus = self._corpus(X, reset=True)
         settings = self._settings(corpus)
-        program, inputs, chain = started(settings, len(corpus.words))
+        program, inputs, chain = started(settings, len(corpus.words), corpus.tokens)
         batch = min(settings["batch"], corpus.documents)
         steps = max(2, round(settings["passes"] * corpus.documents / batch))
         every = max(1, (steps - steps // 2) // settings["samples"])
@@ -113,7 +114,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 if step == steps or (step > steps // 2 and step % every == 0):
                     topics = topics.with_sample(topics_of(program, chain), 1 / (topics.samples + 1))
                 done(step)
-        self.settings_, self._compiled = settings, (program, inputs)
+        self.settings_, self._compiled, self._tokens = settings, (program, inputs), corpus.tokens
         self.n_iter_ = max(1, round(steps * batch / corpus.documents))
         return self._settle(chain, topics, self._sizes(corpus, GLANCE, topics), corpus.tokens)
 
@@ -131,9 +132,10 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if not known:
             whole = Corpus(corpus.shards, corpus.words, corpus.mark, repeat=round(part))
             self.settings_, self.n_iter_, self.topic_share_ = self._settings(whole), 0, np.zeros(())
+            self._tokens = whole.tokens
         settings = self.settings_
         if not (known and hasattr(self, "_compiled")):  # at first, and out of a file
-            program, inputs, chain = started(settings, len(corpus.words))
+            program, inputs, chain = started(settings, len(corpus.words), self._tokens)
             self._compiled = program, inputs
         program, inputs = self._compiled
         chain, topics = (self._chain, self._topics) if known else (chain, nothing(program))
@@ -221,10 +223,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         seed = self.random_state
         if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(2**31 - 1)
-        passes = self.max_iter
-        if passes is None:
-            passes = float(np.clip(STEPS * self.batch_size / corpus.documents, 1, 100))
-        renamed = {"topics": self.n_components, "passes": passes, "batch": self.batch_size, "seed": int(seed)}
+        renamed = {"topics": self.n_components, "passes": self.max_iter, "batch": self.batch_size, "seed": int(seed)}
         return completed({**DEFAULTS, **renamed, **{name: getattr(self, name) for name in SAME}}, corpus)
 
     def _sizes(self, corpus: Corpus, documents: int, topics: Topics) -> np.ndarray:
@@ -244,9 +243,10 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return self
 
 
-def started(settings: dict[str, Any], words: int) -> tuple[Program, Inputs, Chain]:
-    """What runs one batch after the other, and the chain at its start."""
-    job = job_of(settings | {"batches": "full", "passes": FOREVER}, shelf(words, settings["batch"]))  # type: ignore[arg-type]
+def started(settings: dict[str, Any], words: int, tokens: float) -> tuple[Program, Inputs, Chain]:
+    """What runs one batch after the other, and the chain at its start, for about so many tokens in all."""
+    train: Any = Shelf(words, settings["batch"], tokens)
+    job = job_of(settings | {"batches": "full", "passes": FOREVER}, train)
     return replace(job.program, estimator=Spokesmen(), granule=1), job.inputs, job.chain
 
 

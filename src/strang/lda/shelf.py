@@ -1,15 +1,15 @@
 """Corpora in memory that share one compiled program, walked through batch by batch.
 
 A program is compiled for a model, the number of its data and their order. A shelf stands for whatever corpora lie on
-it, each under document numbers of its own, and the data of a step are the numbers of one batch: so every fit with as
-many topics, words and documents a batch runs without compiling anew, and new documents may come at any time.
+it, each under document numbers of its own, and the data of a step are the numbers of one batch: so fits with as many
+topics, words and documents a batch, and about as many tokens, compile once, and new documents may come at any time.
 """
 
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,13 +22,16 @@ from .corpus import Corpus
 
 
 class Shelf:
-    """Stands for corpora of so many words, a batch of whose documents is wanted at a time."""
+    """Stands for any corpus of so many words and about so many tokens, a batch of whose documents is wanted at a time.
+    All shelves of a process have the same corpora, so that a program compiled with one serves the others."""
 
-    def __init__(self, words: int, batch: int):
+    corpora: ClassVar[dict[int, Corpus]] = {}
+    lock = threading.Lock()
+
+    def __init__(self, words: int, batch: int, tokens: float):
         self.words, self.documents = range(words), batch
+        self.tokens = 2.0 ** round(np.log2(tokens))  # it is compiled in, and its size is all that matters
         self.fingerprint = f"a shelf for {words} words"
-        self.corpora: dict[int, Corpus] = {}
-        self.lock = threading.Lock()
 
     @contextmanager
     def holding(self, corpus: Corpus) -> Iterator[int]:
@@ -51,12 +54,6 @@ class Shelf:
         filled = own < corpus.documents
         indptr, indices, counts = corpus.gather(own[filled])
         return indptr[np.append(0, np.cumsum(filled))], indices, counts
-
-
-@cache
-def shelf(words: int, batch: int) -> Shelf:
-    """The one that all models of so many words and documents a batch share."""
-    return Shelf(words, batch)
 
 
 @dataclass(frozen=True)
