@@ -1,8 +1,10 @@
 """strang.LDA: scikit-learn's own checks, planted topics, streams, and what it hands on."""
 
 import pickle
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -183,6 +185,16 @@ def test_a_pipeline_from_texts(fitted):
     assert pipeline.transform(documents[:3]).shape == (3, TOPICS)
     assert pipeline.score(documents) == fitted.score(counts)
     assert list(pipeline.get_feature_names_out()) == ["lda0", "lda1", "lda2"]
+
+
+def test_the_documented_example_runs():
+    example = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[1] / "docs/lda.md").read_text(), re.DOTALL)[0]
+    names: dict = {}
+    exec(compile(example, "docs/lda.md", "exec"), names)
+    shares = names["shares"]
+    assert shares.shape == (100, 2)
+    assert shares[0].argmax() != shares[2].argmax()  # cats, and the market
+    assert shares[2].argmax() == shares[3].argmax()
 
 
 def test_inputs_of_pyldavis(fitted):
