@@ -37,8 +37,10 @@ def page(folder: Path, facts: dict[str, Any], topics: list[dict[str, Any]]) -> s
         sections.append(Section("Topics", text, bars=bars(topics[:MOST])))
     rows = [[name, value if isinstance(value, int | float | None) else str(value)] for name, value in facts.items()]
     sections.append(Section("Settings and results", tables=[Table("As in the JSON", ["name", "value"], rows)]))
-    size = f" {facts['documents']:,} documents seen in {facts['steps']:,} steps." if "steps" in facts else ""
-    lead = f"Latent Dirichlet allocation by {facts['dynamics'].upper()}, batches of {facts['batch']} documents.{size}"
+    lead = (
+        f"Latent Dirichlet allocation by {facts['dynamics'].upper()}, batches of {facts['batch']} documents: "
+        f"{facts['documents']:,} documents seen in {facts['steps']:,} steps."
+    )
     return plain_page(f"{facts['topics']} topics", lead, sections)
 
 

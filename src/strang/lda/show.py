@@ -33,8 +33,9 @@ def show(
     source, missing = corpus_of(found, corpus)
     topics = listing(found, words, source, documents)
     if html is not None:
-        last = (read_series(folder) or [{}])[-1]
-        replace_file(html, page(folder, {**(found.options or {}), **last}, topics).encode())
+        last = (read_series(folder) or [{"step": 0, "documents": 0}])[-1]
+        facts = {**(found.options or {}), **last, "steps": last["step"]}
+        replace_file(html, page(folder, facts, topics).encode())
     if png is not None:
         pictures.png(bars(topics[:PICTURED]), png)
     return {
