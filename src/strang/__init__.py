@@ -16,6 +16,7 @@ from .dynamics import SGNHT as SGNHT
 from .dynamics import SGRHMC as SGRHMC
 from .dynamics import SGRLD as SGRLD
 from .errors import InputError as InputError
+from .errors import need as _need
 from .integrator import Step as Step
 from .integrator import spell as spell
 from .models import Model as Model
@@ -23,3 +24,10 @@ from .run import DivergenceWarning as DivergenceWarning
 from .run import Run as Run
 from .run import blocks as blocks
 from .run import sample as sample
+
+
+def __getattr__(name: str):
+    """`strang.LDA` is a scikit-learn estimator, which only its users need to have installed."""
+    if name == "LDA":
+        return _need("strang.lda.estimator", "sklearn").LDA
+    raise AttributeError(f"module 'strang' has no attribute {name!r}")

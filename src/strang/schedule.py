@@ -1,6 +1,6 @@
 """Step sizes as functions of the step number l = 1, 2, ...
 
-A schedule is a number, a number a chain, or a callable: one of the two below, any Optax schedule, any function of l.
+A schedule is a number, a number a chain, or a callable: one of those below, any Optax schedule, any function of l.
 """
 
 from collections.abc import Callable
@@ -39,6 +39,19 @@ class Decreasing:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class Slowing:
+    """h_l = scale (1 + l / delay)^-alpha, nearly fixed for the first `delay` steps."""
+
+    scale: Any
+    alpha: Any
+    delay: Any
+
+    def __call__(self, l):
+        return self.scale * (1 + l / self.delay) ** (-self.alpha)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Function:
     """h_l = function(l)."""
 
@@ -72,10 +85,19 @@ def decreasing(scale, alpha) -> Decreasing:
     return Decreasing(scale, alpha)
 
 
+def slowing(scale, alpha, delay=1000.0) -> Slowing:
+    """h_l = C (1 + l / delay)^-alpha, the steps of Patterson & Teh.
+
+    >>> round(float(slowing(0.01, alpha=0.5)(3000.0)), 12)
+    0.005
+    """
+    return Slowing(scale, alpha, delay)
+
+
 def as_schedule(step_size, steps: int, chains: int):
     """The schedule that the caller meant, checked over the whole run: positive, finite, one size or one a chain."""
     schedule = step_size
-    if not isinstance(step_size, Fixed | Decreasing | Function):
+    if not isinstance(step_size, Fixed | Decreasing | Slowing | Function):
         schedule = Function(step_size) if callable(step_size) else Fixed(step_size)
     if not all(np.asarray(leaf).dtype.kind in "fiu" for leaf in jax.tree.leaves(schedule)):
         raise InputError(f"step_size is {step_size!r}; write a number, a number a chain, or a function of the step.")

@@ -46,8 +46,8 @@ def extra(module: str) -> Any:
 
 def svg(panel: Panel, name: str) -> str:
     """The panel as an inline SVG whose ids begin with `name`. Hovering over a point shows its numbers."""
-    with _settings():
-        figure = _canvas(WIDTH, _height(panel))
+    with settings():
+        figure = canvas(WIDTH, _height(panel))
         titles = _plot(figure.subplots(), panel)
         _legend(figure, panel, loc="outside lower center")
         file = io.StringIO()
@@ -57,8 +57,8 @@ def svg(panel: Panel, name: str) -> str:
 
 def png(panels: list[Panel], path: Path, dpi: int = 144) -> None:
     """The panels side by side, on white."""
-    with _settings():
-        figure = _canvas(WIDTH * len(panels), max(map(_height, panels)) + 0.2)
+    with settings():
+        figure = canvas(WIDTH * len(panels), max(map(_height, panels)) + 0.2)
         figure.set_facecolor("white")
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             _plot(axes, panel)
@@ -69,13 +69,13 @@ def png(panels: list[Panel], path: Path, dpi: int = 144) -> None:
 
 
 @contextmanager
-def _settings() -> Iterator[None]:
+def settings() -> Iterator[None]:
     with extra("matplotlib").rc_context({**SETTINGS}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # only measured here: the browser has more fonts
         yield
 
 
-def _canvas(width: float, height: float) -> Any:
+def canvas(width: float, height: float) -> Any:
     return extra("matplotlib.figure").Figure(figsize=(width, height), layout="constrained", facecolor="none")
 
 

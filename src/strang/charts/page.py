@@ -8,17 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .draw import extra, number, svg
-from .panel import Panel, Table
+from .panel import Bar, Bars, Panel, Table
 
 
 class Section(NamedTuple):
-    """A heading, a sentence or two, and what to look at: panels, pictures (from `mosaic`) and tables."""
+    """A heading, a sentence or two, and what to look at: panels, pictures (from `mosaic`), bars and tables."""
 
     heading: str
     text: str = ""
     panels: list[Panel] = []  # noqa: RUF012
     pictures: list[tuple[str, str]] = []  # noqa: RUF012  (source, description)
     tables: list[Table] = []  # noqa: RUF012
+    bars: list[Bars] = []  # noqa: RUF012
 
 
 def plain_page(title: str, lead: str, sections: list[Section]) -> str:
@@ -27,13 +28,23 @@ def plain_page(title: str, lead: str, sections: list[Section]) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["number"] = number
+    environment.filters |= {"number": number, "lengths": lengths}
     template = resources.files(__package__).joinpath("plain.html").read_text("utf-8")
     shown: list[Any] = [
         (section, [(panel, svg(panel, f"p{i}-{k}")) for k, panel in enumerate(section.panels)])
         for i, section in enumerate(sections)
     ]
     return environment.from_string(template).render(title=title, lead=lead, sections=shown)
+
+
+def lengths(bar: Bar, end: float) -> tuple[str, str, str]:
+    """In hundredths of the scale: the bar, and where its whisker of ± one standard deviation begins and how long it is.
+
+    >>> lengths(Bar("word", 0.2, 0.05), 0.25), lengths(Bar("word", 0.2, float("nan")), 0.25)
+    (('80', '60', '40'), ('80', '80', '0'))
+    """
+    low, high = (max(bar.value - bar.sd, 0.0), bar.value + bar.sd) if bar.sd == bar.sd else (bar.value, bar.value)
+    return f"{100 * bar.value / end:.3g}", f"{100 * low / end:.3g}", f"{100 * (high - low) / end:.3g}"
 
 
 def mosaic(images: np.ndarray, height: int, width: int, columns: int, *, symmetric: bool = False) -> str:

@@ -33,3 +33,25 @@ class Table:
     title: str
     columns: list[str]
     rows: list[list[Any]]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A named number that is not negative, with its standard deviation (or NaN)."""
+
+    label: str
+    value: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars that belong together, on a scale of their own."""
+
+    title: str
+    bars: list[Bar]
+
+    @property
+    def end(self) -> float:
+        """Where the scale ends: after the longest bar and its whisker."""
+        return max((bar.value + (bar.sd if bar.sd == bar.sd else 0.0) for bar in self.bars), default=0.0) or 1.0

@@ -57,30 +57,34 @@ def prepare(
 def fit(
     corpus: Annotated[Path, typer.Argument(help="A prepared folder.")],
     store: Annotated[Path, typer.Option(help="The folder of the fit; the same command goes on after a kill.")],
-    topics: Annotated[int, typer.Option(help="Topics K.")] = 100,
+    topics: Annotated[int | None, typer.Option(help="Topics K (100).")] = None,
     passes: Annotated[
         float | None, typer.Option(help="Times that the corpus is seen (1, or as often as makes 800 batches).")
     ] = None,
     batch: Annotated[int | None, typer.Option(help="Documents a batch (about 60,000 tokens).")] = None,
-    batches: Annotated[str, typer.Option(help="iid, reshuffled, symmetric or cyclic.")] = "reshuffled",
-    dynamics: Annotated[str, typer.Option(help="sgrld, sghmc, sgnht or sgld.")] = "sgrld",
+    batches: Annotated[str | None, typer.Option(help="iid, reshuffled (default), symmetric or cyclic.")] = None,
+    dynamics: Annotated[str | None, typer.Option(help="sgrld (default), sghmc, sgnht or sgld.")] = None,
     integrator: Annotated[str | None, typer.Option(help="A word or name; by default the dynamics' own.")] = None,
     step_size: Annotated[float | None, typer.Option(help="h; by default from the corpus's size.")] = None,
     decay: Annotated[float | None, typer.Option(help="a of h (1 + l/d)^-a; by default 0, for sgrld 0.6.")] = None,
     delay: Annotated[float | None, typer.Option(help="d of it, in steps; by default 1000, for sgrld 8.")] = None,
     friction: Annotated[float | None, typer.Option(help="D; by default from the corpus's size.")] = None,
-    alpha: Annotated[float, typer.Option(help="Prior of a document's shares of topics.")] = 0.1,
-    beta: Annotated[float, typer.Option(help="Prior of a topic's words.")] = 0.01,
+    alpha: Annotated[float | None, typer.Option(help="Prior of a document's shares of topics (0.1).")] = None,
+    beta: Annotated[float | None, typer.Option(help="Prior of a topic's words (0.01).")] = None,
     parametrisation: Annotated[str | None, typer.Option(help="expanded-natural, or for sgrld expanded-mean.")] = None,
-    sweeps: Annotated[int, typer.Option(help="Gibbs sweeps over a document for a gradient.")] = 10,
-    samples: Annotated[int, typer.Option(help="Posterior samples averaged, over the latter half.")] = 20,
-    test_documents: Annotated[int, typer.Option(help="Documents held out and scored.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of start, batches, noise and split.")] = 0,
+    sweeps: Annotated[int | None, typer.Option(help="Gibbs sweeps over a document for a gradient (10).")] = None,
+    samples: Annotated[int | None, typer.Option(help="Posterior samples averaged, over the latter half (20).")] = None,
+    test_documents: Annotated[int | None, typer.Option(help="Documents held out and scored (1000).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of start, batches, noise and split (0).")] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="The paper's settings; other options win over them.")] = False,
     json: Json = False,
 ) -> None:
-    """Learn topics, streaming from disk, and score held-out documents by completion."""
+    """Learn topics, streaming from disk, and score held-out documents by completion.
+
+    The folder then has topics.npz, index.html (with strang[report]) and what it needs to go on.
+    """
     lda = need("strang.lda", "lda")
-    settings: dict[str, Any] = {
+    options: dict[str, Any] = {
         "topics": topics,
         "passes": passes,
         "batch": batch,
@@ -99,5 +103,49 @@ def fit(
         "test_documents": test_documents,
         "seed": seed,
     }
-    result = lda.learning.fit(store, corpus, **settings)
-    emit(result, json, lda.tell.describe(store, result))
+    given = {name: value for name, value in options.items() if value is not None}
+    result = lda.learning.fit(store, corpus, **(lda.paper.settings(given) if paper else given))
+    lines = lda.tell.describe(store, result)
+    if paper:
+        result["paper"] = lda.paper.told(given, result)
+        lines += lda.paper.describe(result["paper"])
+    emit(result, json, lines)
+
+
+@lda_app.command()
+def topics(
+    store: Annotated[Path, typer.Argument(help="The folder of a fit.")],
+    words: Annotated[int, typer.Option(help="First words of each topic.")] = 10,
+    corpus: Annotated[Path | None, typer.Option(help="Where the corpus is now, if it was moved.")] = None,
+    documents: Annotated[int, typer.Option(help="Documents that coherence is measured on, at most.")] = 20_000,
+    html: Annotated[Path | None, typer.Option(help="A file to write the fit's page to.")] = None,
+    png: Annotated[Path | None, typer.Option(help="A file for a picture of the largest topics.")] = None,
+    json: Json = False,
+) -> None:
+    """The topics of a fit, the largest first: share of all tokens, NPMI coherence, and the first words with the
+    posterior mean and standard deviation of their probabilities."""
+    lda = need("strang.lda", "lda")
+    result = lda.show.show(store, words=words, corpus=corpus, documents=documents, html=html, png=png)
+    emit(result, json, lda.tell.describe_topics(result))
+
+
+@lda_app.command()
+def score(
+    topics: Annotated[
+        Path, typer.Argument(help="The folder of a fit, or a .npz (array topics) or .npy, either way round.")
+    ],
+    corpus: Annotated[Path, typer.Argument(help="A prepared folder with the same vocabulary.")],
+    test_documents: Annotated[int | None, typer.Option(help="Its last so many documents (1000, or all).")] = None,
+    seen: Annotated[float, typer.Option(help="Share of a document's tokens that is seen, not scored.")] = 0.5,
+    every: Annotated[int | None, typer.Option(help="Score every so manieth token instead.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Prior of the shares; by default the fit's, or 0.1.")] = None,
+    sweeps: Annotated[int, typer.Option(help="Gibbs sweeps averaged over, after 20 of burn-in.")] = 20,
+    words: Annotated[int, typer.Option(help="First words of each topic that coherence is about.")] = 10,
+    seed: Annotated[int, typer.Option(help="Of the split and the sweeps.")] = 0,
+    json: Json = False,
+) -> None:
+    """Judge topics, whoever made them, by document completion on a corpus, and by their coherence."""
+    lda = need("strang.lda", "lda")
+    settings = {"documents": test_documents, "seen": seen, "every": every, "alpha": alpha, "sweeps": sweeps}
+    result = lda.judge.judge(topics, corpus, **settings, words=words, seed=seed)
+    emit(result, json, lda.tell.describe_score(result))

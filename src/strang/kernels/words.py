@@ -16,11 +16,16 @@ def uniform(state):
     return (np.float64(z >> np.uint64(12)) + 0.5) * 2.0**-52
 
 
+def mixed(z: np.ndarray) -> np.ndarray:
+    """64-bit words, each of whose bits depends on all bits of the word given."""
+    with np.errstate(over="ignore"):
+        for _ in range(2):
+            z = (z ^ (z >> np.uint64(32))) * np.uint64(0xDABA0B6EB09322E3)
+    return z ^ (z >> np.uint64(32))
+
+
 def streams(key: np.ndarray, count: int) -> np.ndarray:
     """So many 64-bit seeds from one key of two 32-bit words: the key mixed with each number."""
     base = np.uint64(key[0]) << np.uint64(32) | np.uint64(key[1])
     with np.errstate(over="ignore"):
-        z = base + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0xD1342543DE82EF95)
-        z = (z ^ (z >> np.uint64(32))) * np.uint64(0xDABA0B6EB09322E3)
-        z = (z ^ (z >> np.uint64(32))) * np.uint64(0xDABA0B6EB09322E3)
-    return z ^ (z >> np.uint64(32))
+        return mixed(base + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0xD1342543DE82EF95))

@@ -19,10 +19,12 @@ from ..models.lda import PARAMETRISATIONS
 from ..prepare import Job, prepare
 from ..progress import bar
 from ..run import Run, run_blocks
+from ..schedule import slowing
 from ..store import Store, read_series, replace_file
 from ..words import dynamics_class
 from .corpus import Corpus, open_corpus
-from .score import HeldOut, Score, add_sample, begin, perplexity, split
+from .page import write_page
+from .score import HeldOut, Score, add_sample, begin, perplexity, split, topic_shares
 
 STEPS = 800
 BATCH_TOKENS = 60_000
@@ -113,13 +115,12 @@ def job_of(settings: dict[str, Any], train: Corpus, chains: int = 1) -> Job:
     batch = min(settings["batch"], train.documents)
     steps = max(2, round(settings["passes"] * train.documents / batch))
     size, decay, delay = settings["step_size"], settings["decay"], settings["delay"]
-    step_size = (lambda l: size * (1 + l / delay) ** -decay) if decay else size
     return prepare(
         model,
         data.arrays(np.arange(train.documents, dtype=np.uint32), batch=batch, order=settings["batches"]),
         dynamics,
         integrator=settings["integrator"],
-        step_size=step_size,
+        step_size=slowing(size, decay, delay) if decay else size,
         steps=steps,
         chains=chains,
         seed=settings["seed"],
@@ -147,8 +148,9 @@ def fit(folder: str | Path, corpus: str | Path | Corpus, *, progress: bool | Non
         chain, kept = learn(replace(job, chain=store.chain), store, test, kept, settings, progress)
     finally:
         store.close()
-    save_topics(Path(folder), job, chain, kept, train.words)
-    return summary(Path(folder), job, chain, settings, whole, test)
+    save_topics(Path(folder), job, chain, kept, train.words, test)
+    result = summary(Path(folder), job, chain, settings, whole, test)
+    return result | {"page": write_page(Path(folder), result, whole)}
 
 
 def learn(job: Job, store: Store, test: HeldOut, kept: Kept, settings, progress: bool | None) -> tuple[Chain, Kept]:
@@ -244,16 +246,19 @@ def load_kept(folder: Path, test: HeldOut, job: Job, step: int) -> Kept:
     return found
 
 
-def save_topics(folder: Path, job: Job, chain: Chain, kept: Kept, words: list[str]) -> None:
-    """topics.npz: the posterior mean and standard deviation of φ over the samples, the last sample, and the words."""
+def save_topics(folder: Path, job: Job, chain: Chain, kept: Kept, words: list[str], test: HeldOut) -> None:
+    """topics.npz: the posterior mean and standard deviation of φ over the samples, the last sample, the words, and the
+    topics' shares of the held-out documents' seen tokens."""
     if not chain.alive[0]:
         return
     last = np.asarray(job.program.model.topics_of(chain.state.position[0]), np.float32)
     count = kept.score.samples
     mean = kept.mean / count if count else last
     spread = np.sqrt(np.maximum(kept.square / count - mean**2, 0)) if count else np.full_like(last, np.nan)
+    share = topic_shares(test.seen, mean, alpha=job.program.model.alpha)
+    found = {"mean": mean, "sd": spread, "last": last, "words": np.array(words), "share": share, "samples": count}
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, mean=mean, sd=spread, last=last, words=np.array(words), samples=count)
+    np.savez(buffer, allow_pickle=False, **found)
     replace_file(folder / "topics.npz", buffer.getvalue())
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from ..errors import InputError
 from ..kernels import lda, lda_score
 from ..kernels.lda_documents import Documents, as_documents, frozen
-from ..kernels.words import streams
+from ..kernels.words import mixed, streams
 
 BURN_IN = 20  # sweeps from the start that are not counted
 
@@ -108,7 +108,8 @@ def add_sample(
     """
     first = score.samples == 0
     plan = {"fresh": first, "burn_in": burn_in if first else 0, "sweeps": sweeps}
-    topics, chances, _ = complete(test.seen, test.scored, phi, alpha, key, score.topics, plan, threads)
+    seeds = document_seeds(key, len(test.seen.indptr) - 1)
+    topics, chances, _ = complete(test.seen, test.scored, phi, alpha, seeds, score.topics, plan, threads)
     return Score(topics, score.total + chances, chances, score.samples + 1)
 
 
@@ -136,22 +137,32 @@ def document_shares(
     burn_in: int = BURN_IN,
     threads: int | None = None,
 ) -> np.ndarray:
-    """E[shares of the topics | document, φ], (D, K)."""
+    """E[shares of the topics | document, φ], (D, K). With `key` None a document's shares depend on its words alone, not
+    on where it stands: equal documents have equal shares."""
     seen = as_documents(documents, np.shape(phi)[0])
     nothing = as_documents((np.zeros(len(seen.indptr), int), [], []), 1)
     plan = {"fresh": True, "burn_in": burn_in, "sweeps": sweeps}
     topics = np.zeros(seen.tokens[-1], np.int32)
-    return complete(seen, nothing, phi, alpha, key, topics, plan, threads)[2]
+    seeds = own_seeds(seen) if key is None else document_seeds(key, len(seen.indptr) - 1)
+    return complete(seen, nothing, phi, alpha, seeds, topics, plan, threads)[2]
 
 
-def complete(seen: Documents, scored: Documents, phi, alpha, key, topics, plan: dict, threads: int | None):
+def topic_shares(documents: Any, phi: Any, *, alpha: Any) -> np.ndarray:
+    """What part of the documents' tokens each topic has, (K,): few sweeps do, since the documents are many."""
+    found = as_documents(documents, np.shape(phi)[0])
+    shares = document_shares(found, phi, alpha=alpha, key=None, burn_in=5, sweeps=5)
+    sizes = np.diff(found.tokens) @ shares.astype(float)
+    return sizes / sizes.sum() if sizes.any() else np.full(len(sizes), 1 / len(sizes))
+
+
+def complete(seen: Documents, scored: Documents, phi, alpha, seeds, topics, plan: dict, threads: int | None):
     """`lda_score.complete` after a look at the topics given."""
     phi = as_topics(phi)
     if not (plan["sweeps"] >= 1 and plan["burn_in"] >= 0):
         raise InputError(f"{plan['sweeps']} sweeps after {plan['burn_in']} of burn-in; write at least 1, and 0.")
     for part in (seen, scored):
         as_documents(part, phi.shape[0])
-    alpha, seeds = lda.as_alpha(alpha, phi.shape[1]), document_seeds(key, len(seen.indptr) - 1)
+    alpha = lda.as_alpha(alpha, phi.shape[1])
     threads = threads or lda.cores(len(topics) * (plan["burn_in"] + plan["sweeps"]))
     return lda_score.complete(phi, seen, scored, alpha, seeds, topics, threads=threads, **plan)
 
@@ -164,6 +175,13 @@ def as_topics(phi: Any) -> np.ndarray:
     if not np.allclose(phi.sum(0, dtype=float), 1, atol=1e-3):
         raise InputError("the topics' columns do not add up to 1; write (components / components.sum(1)[:, None]).T.")
     return phi
+
+
+def own_seeds(documents: Documents) -> np.ndarray:
+    """One 64-bit seed a document from its words and counts, in whatever order they come."""
+    entries = mixed(documents.indices.astype(np.uint64) << np.uint64(32) | documents.counts.astype(np.uint64))
+    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(entries)])[documents.indptr]
+    return frozen(mixed(total[1:] - total[:-1]), np.uint64)
 
 
 def document_seeds(key: Any, count: int) -> np.ndarray:

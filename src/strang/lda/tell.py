@@ -1,5 +1,6 @@
 """The results of the commands, for people."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,5 +25,52 @@ def describe(folder: Path, result: dict[str, Any]) -> list[str]:
     if result["diverged"]:
         lines.append("the chain diverged; write a smaller --step-size")
     else:
-        lines.append(f"the topics are in {folder / 'topics.npz'}")
+        lines.append(f"the topics are in {folder / 'topics.npz'}; to see them: strang lda topics {folder}")
+    if result["page"] is not None:
+        lines.append(f"the page is {result['page']}")
+    return lines
+
+
+def describe_topics(result: dict[str, Any]) -> list[str]:
+    """The topics of a fit, one a line."""
+    lines = [
+        f"{len(result['topics'])} topics over {result['vocabulary']:,} words, the largest first; probabilities in "
+        f"hundredths, with ± one standard deviation over {result['samples']} posterior samples"
+    ]
+    if result["coherence_missing"]:
+        lines.append(f"no coherence: {result['coherence_missing']}")
+    lines.append(f"{'topic':>5}{'share':>8}{'NPMI':>7}  words")
+    for topic in result["topics"]:
+        words = ", ".join(f"{word['word']} {hundredths(word['probability'], word['sd'])}" for word in topic["words"])
+        share = f"{100 * topic['share']:.2f} %" if math.isfinite(topic["share"]) else "-"
+        npmi = "-" if topic["coherence"] is None else f"{topic['coherence']:.2f}"
+        lines.append(f"{topic['topic']:>5}{share:>8}{npmi:>7}  {words}")
+    return lines
+
+
+def hundredths(value: float, sd: float) -> str:
+    """
+    >>> hundredths(0.0312, 0.0041), hundredths(0.5, float("nan"))
+    ('3.1±0.41', '50')
+    """
+    return f"{100 * value:.2g}" + (f"±{100 * sd:.2g}" if math.isfinite(sd) else "")
+
+
+def describe_score(result: dict[str, Any]) -> list[str]:
+    """Topics judged on a corpus."""
+    how = result["held_out"]
+    split = (
+        f"every {how['every']}th token"
+        if "every" in how
+        else f"{100 * how['share']:.0f} % of the tokens (seed {how['seed']})"
+    )
+    last = "" if result["perplexity_last"] is None else f" (last sample {result['perplexity_last']:.1f})"
+    lines = [
+        f"perplexity {result['perplexity']:.1f}{last}: {result['topics']} topics on {result['documents']:,} documents, "
+        f"{split} scored, {how['tokens_scored']:,} in all",
+        f"coherence (NPMI) {result['coherence']:.3f}, mean over topics, first {result['coherence_words']} words, "
+        f"{result['coherence_documents']:,} documents",
+    ]
+    if result["documents_trained_on"]:
+        lines.append(f"{result['documents_trained_on']:,} of the scored documents were learnt from: this flatters")
     return lines
