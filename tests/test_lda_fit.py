@@ -13,6 +13,7 @@ from strang.errors import InputError
 from strang.lda import learning, open_corpus
 from strang.lda.prepare import prepare
 from strang.lda.score import score_topics, split
+from strang.lda.settings import step_sizes
 
 WORDS, TOPICS = 30, 3
 SMALL = {"topics": TOPICS, "passes": 6.0, "batch": 20, "samples": 5, "test_documents": 40, "sweeps": 4}
@@ -110,7 +111,13 @@ def test_bad_settings_are_refused(wrong, corpus, tmp_path):
 
 
 def test_numbers_follow_from_the_corpus(corpus):
-    tokens = open_corpus(corpus).tokens
-    chosen = learning.completed({**learning.DEFAULTS, "dynamics": "sghmc"}, open_corpus(corpus))
-    assert chosen["step_size"] / chosen["friction"] == pytest.approx(1000 / tokens)  # what corresponds to SGLD's step
+    whole = open_corpus(corpus)
+    first, second = step_sizes(whole)
+    assert 0 < first <= second <= 0.01
+    chosen = learning.completed({**learning.DEFAULTS, "dynamics": "sghmc"}, whole)
+    assert chosen["step_size"] / chosen["friction"] == pytest.approx(first)  # what corresponds to SGLD's step
     assert chosen["parametrisation"] == "expanded-natural"
+    assert learning.completed({**learning.DEFAULTS, "dynamics": "sgld"}, whole)["step_size"] == first
+    plain = learning.completed(dict(learning.DEFAULTS), whole)
+    assert (plain["step_size"], plain["parametrisation"], plain["batch"]) == (1.0, "expanded-mean", 30)
+    assert plain["passes"] * whole.documents / plain["batch"] == 800

@@ -15,7 +15,6 @@ from ..chain import Chain
 from ..dynamics import SGRLD
 from ..errors import InputError, choose
 from ..models import LDA
-from ..models.lda import PARAMETRISATIONS
 from ..prepare import Job, prepare
 from ..progress import bar
 from ..run import Run, run_blocks
@@ -25,29 +24,7 @@ from ..words import dynamics_class
 from .corpus import Corpus, open_corpus
 from .page import write_page
 from .score import HeldOut, Score, add_sample, begin, perplexity, split, topic_shares
-
-STEPS = 800
-BATCH_TOKENS = 60_000
-
-DEFAULTS: dict[str, Any] = {
-    "topics": 100,
-    "passes": None,  # once, or as often as makes STEPS batches
-    "batch": None,  # about BATCH_TOKENS tokens, at most a tenth of the documents
-    "batches": "reshuffled",
-    "dynamics": "sgrld",
-    "integrator": None,
-    "step_size": None,
-    "decay": None,  # h_l = h (1 + l / delay)^-decay
-    "delay": None,
-    "friction": None,
-    "alpha": 0.1,
-    "beta": 0.01,
-    "parametrisation": None,
-    "sweeps": 10,
-    "samples": 20,
-    "test_documents": 1000,
-    "seed": 0,
-}
+from .settings import DEFAULTS, completed
 
 
 class Kept(NamedTuple):
@@ -56,40 +33,6 @@ class Kept(NamedTuple):
     score: Score
     mean: np.ndarray  # Σ φ, (V, K)
     square: np.ndarray  # Σ φ²
-
-
-def completed(settings: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
-    """The settings with the numbers that follow from the corpus's size.
-
-    SGRLD's step is the share of the way to a batch's counts, so that one schedule serves every corpus. A step of SGLD
-    is stable below about 1000 / tokens, and one of SGHMC below about 10 / √tokens; h / D is what corresponds to SGLD's.
-    """
-    kind, documents, tokens = settings["dynamics"].lower(), max(corpus.documents, 1), max(corpus.tokens, 1)
-    riemannian, root = kind == "sgrld", min(0.01, 10 / tokens**0.5)
-    batch = max(1, min(round(BATCH_TOKENS * documents / tokens), documents // 10))
-    chosen = {
-        "parametrisation": "expanded-mean" if riemannian else "expanded-natural",
-        "step_size": {"sgrld": 1.0, "sgld": 1000 / tokens}.get(kind, root),
-        "decay": 0.6 if riemannian else 0.0,
-        "delay": 8.0 if riemannian else 1000.0,
-        "batch": batch,
-    }
-    settings |= {name: value for name, value in chosen.items() if settings[name] is None}
-    if settings["parametrisation"] not in PARAMETRISATIONS:
-        raise choose("parametrisation", settings["parametrisation"], PARAMETRISATIONS)
-    if settings["friction"] is None and kind in ("sghmc", "sgnht"):
-        settings["friction"] = settings["step_size"] * tokens / 1000
-    if settings["passes"] is None:
-        settings["passes"] = float(max(1, round(STEPS * max(settings["batch"], 1) / documents)))
-    if not settings["delay"] > 0:
-        raise InputError(f"delay is {settings['delay']}; write a positive number of steps.")
-    for name, least in (("batch", 1), ("samples", 1), ("test_documents", 1)):
-        value = settings[name]
-        if isinstance(value, bool) or int(value) != value or value < least:
-            raise InputError(f"{name} is {value}; write a whole number, at least {least}.")
-    if not settings["passes"] > 0:
-        raise InputError(f"passes is {settings['passes']}; write a positive number.")
-    return settings
 
 
 def job_of(settings: dict[str, Any], train: Corpus, chains: int = 1) -> Job:

@@ -27,8 +27,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 SECOND_ORDER = [method for method, settings in METHODS.items() if settings["dynamics"] in ("sghmc", "sgnht")]
 ON_THE_SAME = "SGLD, on SGHMC's steps"
-SHARES = (0.06, 0.12, 0.25, 0.5, 1.0, 2.0)  # of 10 / √tokens: SGHMC's limit lies among them, and so does SGLD's own
-LANGEVIN = (0.03, 0.06, 0.1, 0.2, 0.5)  # of 1000 / tokens, SGLD's limit
+SHARES = (0.2, 0.5, 1.0, 2.0, 4.0)  # of `step_sizes`, for SGHMC and SGLD: where each breaks lies among them
 RIEMANNIAN = (0.1, 0.3, 1.0)  # of SGRLD's own schedule
 HOT = 100.0  # mean p² from which a run is no sample of anything, nor one below its inverse
 LOOKS = 20
@@ -59,25 +58,26 @@ def parts(effort: Effort) -> list[Part]:
     """Each method on its steps, all of them side by side as chains of one run; none where Numba is not installed."""
     if importlib.util.find_spec("numba") is None:
         return []
-    how, tokens = counts(effort), corpus_of(effort.corpus)[0].tokens
-    root = 10 / tokens**0.5
+    from ..lda.settings import step_sizes
+
+    how, corpus = counts(effort), corpus_of(effort.corpus)[0]
+    first, second = step_sizes(corpus)
     found = []
     for topics in how["topics"]:
-        for method, settings in METHODS.items():
-            grid = {"sgld": (1000 / tokens, LANGEVIN), "sgrld": (1.0, RIEMANNIAN)}.get(settings["dynamics"])
-            unit, shares = grid or (root, SHARES)
-            found.append(part(method, method, [unit * share for share in shares], topics, root, effort))
-        found.append(part(ON_THE_SAME, "SGLD", [root * share for share in SHARES], topics, root, effort))
+        for label, method in [*zip(METHODS, METHODS, strict=True), (ON_THE_SAME, "SGLD")]:
+            own = {"SGLD": first, "SGRLD": 1.0}.get(label, second)
+            settings = {
+                "method": method,
+                "sizes": [own * share for share in (RIEMANNIAN if method == "SGRLD" else SHARES)],
+                "friction": second / first if method in SECOND_ORDER else None,
+                "topics": topics,
+                "steps": how["steps"],
+                "held_out": how["held_out"],
+                "corpus": effort.corpus,
+                "fingerprint": corpus.fingerprint,
+            }
+            found.append(Part(f"{label}, K = {topics}", try_steps, settings))
     return found
-
-
-def part(label: str, method: str, sizes: list[float], topics: int, root: float, effort: Effort) -> Part:
-    how, tokens = counts(effort), corpus_of(effort.corpus)[0].tokens
-    settings = {"method": method, "sizes": sizes, "topics": topics, "corpus": effort.corpus}
-    settings |= {"friction": root * tokens / 1000 if method in SECOND_ORDER else None}
-    settings |= {"steps": how["steps"], "held_out": how["held_out"]}
-    settings |= {"fingerprint": corpus_of(effort.corpus)[0].fingerprint}
-    return Part(f"{label}, K = {topics}", try_steps, settings)
 
 
 def try_steps(

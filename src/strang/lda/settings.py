@@ -1,0 +1,84 @@
+"""The settings of a fit, and how those that are not given follow from the corpus."""
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, choose
+from ..models.lda import PARAMETRISATIONS
+from .corpus import Corpus
+
+STEPS = 800
+BATCH_TOKENS = 60_000
+LOOKED_AT = 20_000  # documents, to know how frequent the most frequent word is
+
+DEFAULTS: dict[str, Any] = {
+    "topics": 100,
+    "passes": None,  # once, or as often as makes STEPS batches
+    "batch": None,  # about BATCH_TOKENS tokens, at most a tenth of the documents
+    "batches": "reshuffled",
+    "dynamics": "sgrld",
+    "integrator": None,
+    "step_size": None,
+    "decay": None,  # h_l = h (1 + l / delay)^-decay
+    "delay": None,
+    "friction": None,
+    "alpha": 0.1,
+    "beta": 0.01,
+    "parametrisation": None,
+    "sweeps": 10,
+    "samples": 20,
+    "test_documents": 1000,
+    "seed": 0,
+}
+
+
+def completed(settings: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
+    """The settings with the numbers that follow from the corpus.
+
+    SGRLD's step is the share of the way to a batch's counts, so that one schedule serves every corpus. The others' are
+    those of `step_sizes`, with a friction for which h / D, what corresponds to SGLD's step, is SGLD's own.
+    """
+    kind, documents, tokens = settings["dynamics"].lower(), max(corpus.documents, 1), max(corpus.tokens, 1)
+    riemannian, heavy = kind == "sgrld", kind in ("sghmc", "sgnht")
+    chosen = {
+        "parametrisation": "expanded-mean" if riemannian else "expanded-natural",
+        "decay": 0.6 if riemannian else 0.0,
+        "delay": 8.0 if riemannian else 1000.0,
+        "batch": max(1, min(round(BATCH_TOKENS * documents / tokens), documents // 10)),
+    }
+    settings |= {name: value for name, value in chosen.items() if settings[name] is None}
+    if riemannian and settings["step_size"] is None:
+        settings["step_size"] = 1.0
+    if settings["step_size"] is None or (heavy and settings["friction"] is None):
+        first, second = step_sizes(corpus)
+        if settings["step_size"] is None:
+            settings["step_size"] = second if heavy else first
+        if heavy and settings["friction"] is None:
+            settings["friction"] = settings["step_size"] / first
+    if settings["passes"] is None:
+        settings["passes"] = float(max(1, round(STEPS * max(settings["batch"], 1) / documents)))
+    return checked(settings)
+
+
+def step_sizes(corpus: Corpus) -> tuple[float, float]:
+    """Safe steps of SGLD and SGHMC: about half of where they break, which goes by the most frequent word. Its count n
+    bounds the curvature of log φ; steps broke from about 20 / n and 2.5 / √n on, on three corpora."""
+    _, words, counts = corpus.gather(np.arange(min(corpus.documents, LOOKED_AT)))
+    seen = np.bincount(words, weights=counts, minlength=1)
+    most = max(seen.max() / max(seen.sum(), 1) * corpus.tokens, 1.0)
+    return float(min(8 / most, 0.01)), float(min(1.2 / most**0.5, 0.01))
+
+
+def checked(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, if they can be."""
+    if settings["parametrisation"] not in PARAMETRISATIONS:
+        raise choose("parametrisation", settings["parametrisation"], PARAMETRISATIONS)
+    for name, least in (("batch", 1), ("samples", 1), ("test_documents", 1)):
+        value = settings[name]
+        if isinstance(value, bool) or int(value) != value or value < least:
+            raise InputError(f"{name} is {value}; write a whole number, at least {least}.")
+    for name in ("passes", "delay"):
+        if not settings[name] > 0:
+            raise InputError(f"{name} is {settings[name]}; write a positive number.")
+    return settings
