@@ -99,6 +99,14 @@ def test_more_steps_and_other_settings(fitted, pictures, tmp_path):
         sbn.fit(folder, data=str(pictures), progress=False, **SMALL | {"steps": 30})
 
 
+def test_steps_fall_to_their_share_over_the_latter_half():
+    assert learning.cooling(6e-4, 1.0, 100) == 6e-4
+    sizes = np.array([learning.cooling(6e-4, 0.1, 100)(step) for step in (1, 50, 75, 100)])
+    np.testing.assert_allclose(sizes, 6e-4 * np.array([1, 1, 0.55, 0.1]), rtol=1e-5)
+    with pytest.raises(InputError, match="decay is 0"):
+        learning.completed({**learning.DEFAULTS, "decay": 0.0})
+
+
 def test_the_grid_is_searched_on_held_out_images(pictures, monkeypatch):
     monkeypatch.setattr(learning, "STEP_SIZES", (1e-3, 1e9))
     monkeypatch.setattr(learning, "FRICTIONS", (1e-6,))

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from .. import data, gradient
 from ..chain import Chain
@@ -35,6 +36,7 @@ DEFAULTS: dict[str, Any] = {
     "integrator": None,
     "step_size": None,  # 6e-4, or 3e-6 for SGLD, whose steps are of another kind
     "friction": None,  # 0.9 / sqrt(step_size)
+    "decay": 1.0,  # the share of the step size that is left at the end
     "steps": 5000,
     "burn_in": 2500,
     "every": 250,
@@ -80,6 +82,8 @@ def completed(settings: dict[str, Any]) -> dict[str, Any]:
         settings["step_size"] = 3e-6 if langevin else 6e-4
     if not settings["step_size"] > 0:
         raise InputError(f"step_size is {settings['step_size']}; it must be a positive number.")
+    if not 0 < settings["decay"] <= 1:
+        raise InputError(f"decay is {settings['decay']}; write the share of the step size left at the end, up to 1.")
     if settings["friction"] is None and not langevin:
         settings["friction"] = 0.9 / settings["step_size"] ** 0.5
     if not 0 <= settings["burn_in"] < settings["steps"]:
@@ -109,7 +113,7 @@ def job_of(settings: dict[str, Any], train: np.ndarray, **grid) -> Job:
         data.arrays(rows, batch=settings["batch_size"], order=settings["batches"]),
         dynamics,
         integrator=settings["integrator"],
-        step_size=numbers["step_size"],
+        step_size=cooling(numbers["step_size"], settings["decay"], settings["steps"]),
         steps=settings["steps"],
         chains=numbers["chains"],
         seed=settings["seed"],
@@ -117,6 +121,15 @@ def job_of(settings: dict[str, Any], train: np.ndarray, **grid) -> Job:
         burn_in=settings["burn_in"],
         gradient=gradient.latent() if settings["persistent"] else None,
     )
+
+
+def cooling(size, share: float, steps: int):
+    """A fixed step, or one that falls to a share of it over the latter half of a run, along a cosine: minibatch noise
+    heats a chain in proportion to its step, so that its last samples are cooler."""
+    if share == 1:
+        return size
+    fall = optax.cosine_decay_schedule(size, steps - steps // 2, alpha=share)
+    return optax.join_schedules([optax.constant_schedule(size), fall], [steps // 2])
 
 
 def learn(job: Job, store: Store, held_out, settings: dict[str, Any], progress: bool | None) -> Chain:
@@ -254,4 +267,6 @@ def resume(folder: Path, spec: dict[str, Any], more: int | None) -> dict[str, An
     options = spec["about"].get("options")
     if not isinstance(options, dict) or set(options) != set(DEFAULTS):
         raise InputError(f"{folder / 'spec.json'} is damaged: its options are not whole.")
+    if more and options["decay"] != 1:
+        raise InputError("the steps of this fit fall to an end that was fixed at its beginning; write another folder.")
     return fit(folder, **{**options, "steps": spec["steps"] + (more or 0)})
