@@ -33,6 +33,7 @@ def test_imports_go_one_way():
     """Each module imports only from those before it."""
     order = [
         "errors",
+        "files",
         "tree",
         "random",
         "progress",
@@ -41,6 +42,7 @@ def test_imports_go_one_way():
         "integrator",
         "dynamics",
         "models",
+        "sources",
         "data",
         "gradient",
         "schedule",
