@@ -209,7 +209,7 @@ def draw(program: Program, data: Data, chain: Chain, count):
     l = numbers[:, None, None]
     salt = alone(lambda: data.salt(chain.keys.batch, l), count)
     drawn = alone(lambda: data.indices(salt, l), count)
-    indices, ahead = drawn[: program.granule], drawn[program.granule :]
+    indices, ahead = (drawn, None) if data.source is None else (drawn[: program.granule], drawn[program.granule :])
     if data.order == "stream":
         needed = jnp.minimum(numbers[: program.granule], chain.step + count - 1)  # a loader may end with the run
         rows = alone(lambda: data.deliver(needed, numbers[program.granule :]), count)
@@ -218,7 +218,7 @@ def draw(program: Program, data: Data, chain: Chain, count):
     def places(indices):
         return jax.tree.map(lambda row: indices if row.ndim == 0 else jnp.swapaxes(indices, 1, 2), data.datum)
 
-    rows = alone(lambda: data.take(places(indices), places(ahead)), count)
+    rows = alone(lambda: data.take(places(indices), None if ahead is None else places(ahead)), count)
     return normals, rows, data.weights(indices), keys
 
 

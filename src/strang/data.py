@@ -109,12 +109,12 @@ class Data:
             return random.permute(salt, place, self.size)
         number = l % jnp.uint32(self.period)
         if self.order == "symmetric":
-            number = jnp.minimum(number, self.period - 1 - number)
+            number = jnp.minimum(number, jnp.uint32(self.period - 1) - number)
         place = number * jnp.uint32(self.batch) + place
         if self.order in ("cyclic", "stream"):
             return jnp.broadcast_to(place, jnp.broadcast_shapes(place.shape, salt.shape[:-1]))
         inside = random.permute(salt, jnp.minimum(place, jnp.uint32(self.size - 1)), self.size)
-        return jnp.where(place < self.size, inside, place) if self.ragged else inside
+        return jnp.where(place < jnp.uint32(self.size), inside, place) if self.ragged else inside
 
     def take(self, indices: Tree, ahead: Tree = None) -> Tree:
         """The rows with these numbers, or with other numbers for each leaf of a row. `ahead` are those wanted next, for
@@ -140,7 +140,7 @@ class Data:
 
     def weights(self, indices):
         """1 for a row of the data, 0 for the surplus of a ragged batch; None where all are 1."""
-        return (indices < self.size).astype(jnp.float32) if self.ragged else None
+        return (indices < jnp.uint32(self.size)).astype(jnp.float32) if self.ragged else None
 
     def get(self, key, l) -> Batch:
         """Batch number l."""
@@ -181,15 +181,15 @@ def files(
     batch: int | None = None,
     order: str = "iid",
     replacement: bool = True,
-    columns: list[str] | None = None,
+    columns: str | list[str] | None = None,
     cache: str | Path | None = None,
 ) -> Data:
     """Data that stay on disk: runs are those of `arrays` of the same numbers bit for bit, and memory does not grow.
 
     A path is a `.npy` file, or a folder of them, whose rows follow each other in the order of their names; a pytree of
     paths (or arrays) makes rows of that structure. A table (`.parquet`, `.arrow`, `.feather`, or a folder of such)
-    makes rows that are dicts of its `columns`, by default all; it is copied once into `.npy` files in the folder
-    `cache`, by default beside it.
+    makes rows that are dicts of its `columns`, by default all, or just the one that is named; it is copied once into
+    `.npy` files in the folder `cache`, by default beside it.
 
     >>> import tempfile, os
     >>> path = os.path.join(tempfile.mkdtemp(), "x.npy")

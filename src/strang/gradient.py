@@ -77,8 +77,9 @@ def _sweep(data: Data, term, prior):
 
     def body(total, k):
         place = places(k)
-        rows = data.take(*(jnp.minimum(p, data.size - 1) for p in (place, places((k + 1) % jnp.uint32(count)))))
-        part = term(rows, (place < data.size).astype(jnp.float32), k)
+        last = jnp.uint32(data.size - 1)
+        rows = data.take(*(jnp.minimum(p, last) for p in (place, places((k + 1) % jnp.uint32(count)))))
+        part = term(rows, (place <= last).astype(jnp.float32), k)
         return add(total, subtract(part, prior)), None
 
     return jax.lax.scan(body, prior, jnp.arange(count, dtype=jnp.uint32))[0]

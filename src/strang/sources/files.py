@@ -64,7 +64,7 @@ class Files(Source):
         self.digest = total.hexdigest()
 
 
-def open_files(paths: Tree, cache: Path | None, columns: list[str] | None) -> Files:
+def open_files(paths: Tree, cache: Path | None, columns: str | list[str] | None) -> Files:
     """The source of a path, or of a pytree of paths and arrays."""
     leaves = jax.tree.leaves(paths)
     if not leaves:
@@ -75,7 +75,9 @@ def open_files(paths: Tree, cache: Path | None, columns: list[str] | None) -> Fi
     if tables:
         from .tables import open_table
 
-        return Files({name: Shards([path]) for name, path in open_table(Path(tables[0]), cache, columns).items()})
+        found = open_table(Path(tables[0]), cache, [columns] if isinstance(columns, str) else columns)
+        opened = {name: Shards([path]) for name, path in found.items()}
+        return Files(opened[columns] if isinstance(columns, str) else opened)
     if columns is not None or cache is not None:
         raise InputError("columns and cache are for tables (Parquet, Arrow); leave them out.")
     return Files(jax.tree.map(open_column, paths))
