@@ -129,12 +129,17 @@ def remote(source: Source) -> Remote:
     return Remote(np.uint32(source.number), source)
 
 
-def check_finite(rows: np.ndarray, dtype: np.dtype, name: str, first: int) -> None:
-    """Refuse what is not finite in the dtype in which it is used; `first` is the number of the first row."""
+def check_numbers(rows: np.ndarray, dtype: np.dtype, name: str, first: int) -> None:
+    """Refuse what is not finite, or another number, in the dtype in which it is used; `first` is the first row's."""
+    with np.errstate(over="ignore"):
+        used = rows.astype(dtype, copy=False)
     if np.issubdtype(dtype, np.floating):
-        with np.errstate(over="ignore"):
-            finite = np.isfinite(rows.astype(dtype, copy=False)).reshape(len(rows), -1).all(1)
-        if not finite.all():
-            row = int(np.argmin(finite))
-            bad = next(x for x in rows[row].reshape(-1) if not np.isfinite(x.astype(dtype)))
-            raise InputError(f"{name} is not finite: {bad} in row {first + row:,}; remove or mend such rows first.")
+        right, reason = np.isfinite(used), "is not finite"
+    elif used is not rows and used.itemsize < rows.itemsize:
+        right, reason = used == rows, f"does not fit {np.dtype(dtype)}"
+    else:
+        return
+    if not right.all():
+        where = np.unravel_index(np.argmin(right), right.shape)
+        row = first + int(where[0])
+        raise InputError(f"{name} {reason}: {rows[where]} in row {row:,}; remove or mend such rows first.")

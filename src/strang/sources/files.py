@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import InputError
 from ..progress import bar
 from ..tree import Tree
-from .base import Source, check_finite
+from .base import Source, check_numbers
 from .npy import PIECE, Held, Shards
 
 TABLES = (".parquet", ".arrow", ".feather")
@@ -57,7 +57,7 @@ class Files(Source):
                 total.update(f"{column.stored.str}{(column.size, *column.datum.shape)}".encode())
                 first = 0
                 for rows in column.pieces():
-                    check_finite(rows, column.datum.dtype, column.name, first)
+                    check_numbers(rows, column.datum.dtype, column.name, first)
                     total.update(rows.tobytes())
                     first, done = first + len(rows), done + 1
                     show(done)

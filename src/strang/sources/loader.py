@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InputError, first_line
 from ..tree import Tree, alike
-from .base import Source, check_finite
+from .base import Source, check_numbers
 
 REQUESTS = 3  # whose batches are kept: a measurement, its granule, and what is ahead
 
@@ -107,7 +107,7 @@ class Loader(Source):
                     + "; write ragged=True if every epoch ends with such a one, or let the loader drop it" * short
                     + "."
                 )
-            check_finite(array, like.dtype, f"the loader's batch number {number:,}", 0)
+            check_numbers(array, like.dtype, f"the loader's batch number {number:,}", 0)
             array = np.array(array, like.dtype)  # a copy: a loader may use its memory again
             leaves.append(np.concatenate([array, np.repeat(array[-1:], whole - rows, axis=0)]))
         self.kept[number] = leaves
