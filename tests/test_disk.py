@@ -17,6 +17,7 @@ from strang.cli import main
 from strang.errors import InputError
 from strang.report import describe, report
 from strang.run import run_blocks
+from strang.sources import files
 from strang.sources.files import Files
 
 ROWS, BATCH = 66, 7
@@ -37,6 +38,12 @@ def paths(pairs, tmp_path):
         np.save(folder / f"{number}.npy", part)
     np.save(tmp_path / "y.npy", pairs[1].astype(">f8"))
     return str(folder), tmp_path / "y.npy"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept(monkeypatch):
+    """As it is with more data."""
+    monkeypatch.setattr(files, "KEPT", 0)
 
 
 def run(data, steps, **changes):

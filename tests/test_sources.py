@@ -51,6 +51,8 @@ def test_rows_are_those_of_numpy(dtype, row, cuts, wanted, gap, piece):
             assert found.dtype == column.datum.dtype == jax.dtypes.canonicalize_dtype(array.dtype.newbyteorder("="))
             np.testing.assert_array_equal(found, array[wanted])
             np.testing.assert_array_equal(np.concatenate(list(column.pieces())), array)
+            column.keep = True
+            np.testing.assert_array_equal(column.read(np.array(wanted)), array[wanted])
 
 
 def test_many_shards_need_few_open_files(tmp_path):

@@ -13,6 +13,7 @@ from ..tree import Tree
 from .base import Source, check_numbers
 from .npy import PIECE, Held, Shards
 
+KEPT = 1 << 27  # bytes that are kept in memory where they are all there is, or all there is of some leaves
 TABLES = (".parquet", ".arrow", ".feather")
 
 
@@ -27,6 +28,11 @@ class Files(Source):
             told = ", ".join(f"{name} has {size:,}" for name, size in sizes.items())
             raise InputError(f"the data must have equally many rows, but {told}.")
         self.size = self.columns[0].size
+        room = KEPT
+        for column in sorted(self.columns, key=lambda column: column.width):
+            room -= self.size * column.width
+            if isinstance(column, Shards):
+                column.keep = room >= 0
         self.marks = [mark for column in self.columns for mark in column.marks]
 
     def shapes(self, where: list) -> list[jax.ShapeDtypeStruct]:

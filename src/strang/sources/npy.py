@@ -1,7 +1,7 @@
 """One array in .npy files, its rows read where they lie.
 
 Rows are read by `pread`, not mapped: memory stays flat, and a file that is cut short or damaged under a running process
-is an error and not the end of the process. Rows that lie close together are read together.
+is an error and not the end of the process. Rows that lie close together are read together, and little data only once.
 """
 
 import math
@@ -86,37 +86,51 @@ class Shards:
         self.datum = jax.ShapeDtypeStruct(first.shape[1:], jax.dtypes.canonicalize_dtype(first.dtype.newbyteorder("=")))
         self.width = math.prod(self.datum.shape) * self.stored.itemsize
         self.name, self.marks = str(first.path), [shard.mark for shard in self.shards]
+        self.keep = False  # whether it is little enough to be read once
+        self.kept: np.ndarray | None = None
         self.handles: dict[Path, int] = {}
         weakref.finalize(self, close, self.handles)
 
     def read(self, numbers: np.ndarray) -> np.ndarray:
         """The rows with these numbers; a run reads them by one thread at a time."""
-        if self.size * self.width <= min(PIECE, len(numbers) * GAP):  # all of it is less than what lies in between
-            return np.concatenate(list(self.pieces()))[numbers].astype(self.datum.dtype, copy=False)
-        found = np.empty((len(numbers), *self.datum.shape), self.stored)
+        if self.keep and self.kept is None:
+            self.kept = np.empty((self.size, *self.datum.shape), self.datum.dtype)
+            at = 0
+            for rows in self.pieces():
+                self.kept[at : at + len(rows)] = rows
+                at += len(rows)
+        if self.kept is not None:
+            return self.kept[numbers]
+        if len(self.shards) == 1:
+            return self.read_shard(self.shards[0], numbers).astype(self.datum.dtype, copy=False)
+        found = np.empty((len(numbers), *self.datum.shape), self.datum.dtype)
         order = np.argsort(numbers)
-        ranked = numbers[order]
-        edges = np.searchsorted(ranked, self.starts)
+        edges = np.searchsorted(numbers[order], self.starts)
         for shard, start, (low, high) in zip(self.shards, self.starts, pairwise(edges), strict=False):
             if low < high:
-                self.read_shard(shard, ranked[low:high] - start, order[low:high], found)
-        return found.astype(self.datum.dtype, copy=False)
+                own = order[low:high]
+                found[own] = self.read_shard(shard, numbers[own] - start)
+        return found
 
-    def read_shard(self, shard: Shard, ranked: np.ndarray, places: np.ndarray, found: np.ndarray) -> None:
-        """Rows of one file, given in their order there, into their places."""
-        most = max(1, PIECE // self.width)
+    def read_shard(self, shard: Shard, numbers: np.ndarray) -> np.ndarray:
+        """Rows of one file, as they are stored."""
+        order = np.argsort(numbers)
+        ranked, most = numbers[order], max(1, PIECE // self.width)
         apart = (np.diff(ranked) > max(1, GAP // self.width)) | (np.diff(ranked // most) > 0)
         firsts = np.append(0, np.flatnonzero(apart) + 1)  # of each run of rows that is read at once
+        if 2 * len(firsts) > len(ranked):
+            return self.content(shard, numbers, np.ones_like(numbers))
         begins = ranked[firsts]
         counts = ranked[np.append(firsts[1:], len(ranked)) - 1] - begins + 1
         ends = np.cumsum(counts)
         shifts = np.repeat(ends - counts - begins, np.diff(np.append(firsts, len(ranked))))
+        found = np.empty((len(numbers), *self.datum.shape), self.stored)
         cuts = np.unique(np.append(np.searchsorted(ends, np.arange(0, ends[-1], most)), len(ends)))
         for low, high in pairwise(cuts):  # runs that make up about a piece
             rows = self.content(shard, begins[low:high], counts[low:high])
             inside = slice(firsts[low], firsts[high] if high < len(firsts) else len(ranked))
-            base = ends[low] - counts[low]
-            found[places[inside]] = rows[ranked[inside] + shifts[inside] - base]
+            found[order[inside]] = rows[ranked[inside] + shifts[inside] - (ends[low] - counts[low])]
+        return found
 
     def content(self, shard: Shard, begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """So many rows from each of these numbers on, of a file that is still what it was."""
