@@ -258,6 +258,26 @@ def test_bad_loaders_are_clear_errors(loader, reason):
         sampled(strang.data.stream(loader, size=ROWS), 100)
 
 
+def test_ctrl_c_while_waiting_for_rows(numbers):
+    """It ends the run with what there is, and a loader that was interrupted is read from the start."""
+    epochs = itertools.count(1)
+
+    class Interrupted:
+        def __iter__(self):
+            interrupted = next(epochs) == 28
+            for number, batch in enumerate(batches(numbers)(0)):
+                if interrupted and number == 4:
+                    raise KeyboardInterrupt
+                yield batch
+
+    stopped = sampled(strang.data.stream(Interrupted(), size=ROWS, ragged=True), 600)
+    assert stopped.interrupted
+    assert 0 < stopped.steps < 600
+    ended = stopped.more(600 - stopped.steps)
+    cyclic = sampled(strang.data.arrays(numbers, batch=BATCH, order="cyclic"), 600)
+    np.testing.assert_array_equal(ended.chain.state.position, cyclic.chain.state.position)
+
+
 def test_what_a_loader_cannot_do(numbers):
     data = strang.data.stream(batches(numbers), size=ROWS, ragged=True)
     for estimator in (gradient.svrg(), gradient.control_variate()):

@@ -35,7 +35,7 @@ class Source:
     def __init__(self, datum: Tree):
         self.datum, self.number = datum, next(_numbers)
         self.waited = 0.0  # seconds that compiled code stood still for rows
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self.lock = threading.Lock()
         self.pool: ThreadPoolExecutor | None = None
         self.coming: dict[bytes, Future] = {}
@@ -73,7 +73,7 @@ class Source:
             found = self.locked_read(where) if coming is None else coming.result()
             if ahead:
                 self.begin(ahead)
-        except Exception as error:
+        except BaseException as error:  # Ctrl-C too: it mostly comes while something waits
             self.failure = error
             found = [np.zeros(each.shape, each.dtype) for each in self.shapes(where)]
         self.waited += time.perf_counter() - started

@@ -12,6 +12,7 @@ from ..errors import InputError, first_line
 from ..tree import Tree, alike
 from .base import Source, check_numbers
 
+NOWHERE = -1  # where a loader is that was interrupted
 REQUESTS = 3  # whose batches are kept: a measurement, its granule, and what is ahead
 
 
@@ -56,9 +57,8 @@ class Loader(Source):
         low, high = int(numbers.min()), int(numbers.max())
         if low not in self.kept:
             self.kept.clear()
-            self.keep(low, self.go_to(low))
-        for number in range(max(self.kept) + 1, high + 1):
-            self.keep(number, self.next_batch())
+        for number in range(max(self.kept, default=low - 1) + 1, high + 1):
+            self.keep(number, self.go_to(number))
         self.firsts.append(low)
         for old in [number for number in self.kept if number < min(self.firsts)]:
             del self.kept[old]
@@ -68,8 +68,10 @@ class Loader(Source):
 
     def go_to(self, number: int) -> Tree:
         """This batch, and those after it next: by the loader itself, or by reading what comes before."""
-        if callable(self.loader) or self.batches is None or number < self.place:
-            self.place, self.batches = number if callable(self.loader) else 0, None
+        if self.place != number and callable(self.loader):
+            self.place, self.batches = number, None
+        elif not 0 <= self.place <= number:
+            self.place, self.batches = 0, None
         while self.place < number:
             self.next_batch()
         return self.next_batch()
@@ -84,10 +86,12 @@ class Loader(Source):
                     self.place += 1
                     return batch
                 self.batches = None
-        except Exception as error:
-            self.batches = None
+        except BaseException as error:
+            number, self.place, self.batches = self.place, NOWHERE, None
+            if not isinstance(error, Exception):
+                raise
             told = f"{type(error).__name__}: {first_line(error)}"
-            raise InputError(f"the loader failed at batch number {self.place:,} ({told}).") from error
+            raise InputError(f"the loader failed at batch number {number:,} ({told}).") from error
         raise InputError(f"the loader has no batch number {self.place:,}, also when begun again.")
 
     def keep(self, number: int, batch: Tree) -> None:

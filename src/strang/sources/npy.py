@@ -94,11 +94,11 @@ class Shards:
     def read(self, numbers: np.ndarray) -> np.ndarray:
         """The rows with these numbers; a run reads them by one thread at a time."""
         if self.keep and self.kept is None:
-            self.kept = np.empty((self.size, *self.datum.shape), self.datum.dtype)
-            at = 0
+            whole, at = np.empty((self.size, *self.datum.shape), self.datum.dtype), 0
             for rows in self.pieces():
-                self.kept[at : at + len(rows)] = rows
+                whole[at : at + len(rows)] = rows
                 at += len(rows)
+            self.kept = whole
         if self.kept is not None:
             return self.kept[numbers]
         if len(self.shards) == 1:
