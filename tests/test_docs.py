@@ -29,10 +29,20 @@ def test_the_step_of_one_s_own_is_certified_as_claimed():
     assert weak_order(names["step"], strang.SGHMC).order == names["step"].order
 
 
+def test_the_examples_of_data_on_disk_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for example in code_blocks("docs/scale.md")[:2]:
+        exec(compile(example, "docs/scale.md", "exec"), names)
+        assert names["run"].steps == 1000
+        assert "waiting for data" in str(names["run"])
+
+
 def test_imports_go_one_way():
     """Each module imports only from those before it."""
     order = [
         "errors",
+        "files",
         "tree",
         "random",
         "progress",
@@ -41,6 +51,7 @@ def test_imports_go_one_way():
         "integrator",
         "dynamics",
         "models",
+        "sources",
         "data",
         "gradient",
         "schedule",

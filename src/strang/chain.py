@@ -17,7 +17,7 @@ from . import average as averages
 from . import random
 from .average import Average
 from .data import Batch, Data
-from .gradient import noise_variance
+from .gradient import noise_variance, split_variance
 from .integrator import Step
 from .tree import Tree, dot
 
@@ -67,8 +67,8 @@ class Program:
 def granule_length(step: Step, data: Data, position: Tree, chains: int) -> int:
     """The longest power of two of steps whose draws fit the budget."""
     normals = step.noises * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(position))
-    rows = sum(x.nbytes // data.size for x in jax.tree.leaves(data.rows)) + 4
-    one = chains * (normals + (0 if data.order == "full" else data.batch * rows))
+    rows = data.batch * (sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(data.datum)) + 4)
+    one = chains * normals + {"full": 0, "stream": rows}.get(data.order, chains * rows)
     length = 1
     while 2 * length <= MILESTONE and 2 * length * one <= GRANULE_BYTES:
         length *= 2
@@ -151,7 +151,7 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
             values = observe(program, dynamics, state)
             return state, carried, is_finite(state, values), values
 
-        axes = (axis, 0, 0, sizes, 0, row_axes(inputs.data), 1, 0)
+        axes = (axis, 0, 0, sizes, 0, *row_axes(inputs.data), 0)
         # A chain that has left the finite numbers cannot come back, so nothing need be done to keep it where it is; its
         # sums are not used. Undoing its last step would cost every step of a large model another pass over memory.
         state, carried, finite, values = jax.vmap(one, axes)(
@@ -203,23 +203,30 @@ def draw(program: Program, data: Data, chain: Chain, count):
     keys = many(random.fold, chain.keys.model) if hasattr(program.model, "likelihood_gradient") else None
     if data.order == "full":
         return normals, None, None, keys
+    if data.source is not None:  # the next granule's batches too, so that their rows can be brought meanwhile
+        numbers = jnp.concatenate([numbers, numbers + count])
     # Step, row, chain: with chains last, the draws and the sums over single-number rows run along contiguous memory.
     l = numbers[:, None, None]
     salt = alone(lambda: data.salt(chain.keys.batch, l), count)
-    indices = alone(lambda: data.indices(salt, l), count)
+    drawn = alone(lambda: data.indices(salt, l), count)
+    indices, ahead = (drawn, None) if data.source is None else (drawn[: program.granule], drawn[program.granule :])
+    if data.order == "stream":
+        needed = jnp.minimum(numbers[: program.granule], chain.step + count - 1)  # a loader may end with the run
+        rows = alone(lambda: data.deliver(needed, numbers[program.granule :]), count)
+        return normals, rows, data.weights(indices[..., 0]), keys
 
-    def take(rows):
-        one = Data(rows, data.size, data.batch, data.order, data.replacement)
-        return one.take(indices if rows.ndim == 1 else jnp.swapaxes(indices, 1, 2))
+    def places(indices):
+        return jax.tree.map(lambda row: indices if row.ndim == 0 else jnp.swapaxes(indices, 1, 2), data.datum)
 
-    return normals, alone(lambda: jax.tree.map(take, data.rows), count), data.weights(indices), keys
+    rows = alone(lambda: data.take(places(indices), None if ahead is None else places(ahead)), count)
+    return normals, rows, data.weights(indices), keys
 
 
-def row_axes(data: Data) -> Tree:
-    """Where `draw` put the chains in each array of rows."""
-    if data.order == "full":
-        return None
-    return jax.tree.map(lambda rows: 1 if rows.ndim == 1 else 0, data.rows)
+def row_axes(data: Data) -> tuple[Tree, int | None]:
+    """Where `draw` put the chains in each array of rows, and in their weights."""
+    if data.order in ("full", "stream"):
+        return None, None
+    return jax.tree.map(lambda row: 1 if row.ndim == 0 else 0, data.datum), 1
 
 
 def alone(function, count):
@@ -231,12 +238,16 @@ def alone(function, count):
 
 def measure_noise(program: Program, inputs: Inputs, chain: Chain) -> Chain:
     """Every so many steps, add a measurement of the gradient's variance."""
-    if inputs.data.order == "full":
+    data = inputs.data
+    if data.order == "full" or (data.order == "stream" and data.batch == 1):
         return chain
 
     def measured():
         def one(key, carried, position):
             key = random.fold(key, chain.step)
+            if data.order == "stream":
+                given = program.estimator, program.model, data, inputs.shared, carried, position
+                return split_variance(*given, chain.step, key)
             return noise_variance(program.estimator, program.model, inputs.data, inputs.shared, carried, position, key)
 
         carried = jax.vmap(

@@ -22,3 +22,8 @@ def need(module: str, extra: str) -> Any:
         raise InputError(
             f"This needs {missing}, which is not installed; write pip install 'strang[{extra}]'."
         ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -22,6 +22,7 @@ GRADIENTS = {
     "svrg": gradient.svrg,
 }
 DTYPES = ("float32", "float64")
+EXACT_ROWS = 100_000  # of data on disk, up to which the exact errors are computed
 
 
 def square(position):
@@ -102,6 +103,8 @@ def gaussian(
     gradient_noise: float = 0.0,
     data_size: int = 1000,
     data_mean: float = 0.5,
+    path: str | None = None,
+    column: str | None = None,
     burn_in: int = 0,
     seed: int = 0,
     init_mean: float = 0.0,
@@ -112,7 +115,8 @@ def gaussian(
 ) -> dict[str, Any]:
     """Bias and MSE of the average of θ² over many chains, with standard errors and the exact values.
 
-    `kept` are the arguments `store`, `every` and `about` of `sample`.
+    With `path` the data are there, and stay there (in this `column` of a table). `kept` are the arguments `store`,
+    `every` and `about` of `sample`.
     """
     if gradient not in GRADIENTS:
         raise choose("gradient", gradient, GRADIENTS)
@@ -123,12 +127,18 @@ def gaussian(
     chosen = make_dynamics(dynamics, friction, gradient_noise)
     with jax.enable_x64(dtype == "float64"):
         model = models.Gaussian(start_mean=init_mean, start_var=init_var)
-        x = standardised(data_size, data_mean, seed).astype(dtype)
+        how: dict[str, Any] = {"batch": batch_size, "order": batches, "replacement": replacement}
+        if path is None:
+            x: np.ndarray | None = standardised(data_size, data_mean, seed).astype(dtype)
+            rows, true = data.arrays(x, **how), truth(model, x)
+        else:
+            rows = data.files(path, columns=column, **how)
+            x, true = on_disk(rows, model, path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", run.DivergenceWarning)  # told in the result
             outcome = run.sample(
                 model,
-                data.arrays(x, batch=batch_size, order=batches, replacement=replacement),
+                rows,
                 chosen,
                 integrator=integrator,
                 step_size=step_size,
@@ -141,7 +151,7 @@ def gaussian(
                 progress=progress,
                 **kept,
             )
-        result = measured(outcome, truth(model, x))
+        result = measured(outcome, true)
     step = spell(chosen, integrator or chosen.default_integrator)
     # On this model variance reduction removes all gradient noise, so that what is left is the full gradient's law.
     noise_free = gradient != "minibatch"
@@ -159,7 +169,7 @@ def gaussian(
         init_var=init_var,
     )
     if not isinstance(chosen, SGNHT):
-        result["stability_limit"] = linear.stability_limit(step, chosen, 1.0 + data_size)
+        result["stability_limit"] = linear.stability_limit(step, chosen, 1.0 + rows.size)
     settings = {
         "dynamics": dynamics.__name__.lower(),
         "integrator": step.name,
@@ -168,6 +178,7 @@ def gaussian(
         "chains": chains,
         "batches": batches,
         "batch_size": batch_size,
+        "data_size": rows.size,
         "gradient": gradient,
         "burn_in": burn_in,
         "seed": seed,
@@ -180,6 +191,23 @@ def truth(model: models.Gaussian, x) -> float:
     """The posterior mean of θ²."""
     mean, variance = model.posterior(x)
     return mean**2 + variance
+
+
+def on_disk(rows: data.Data, model: models.Gaussian, path: str) -> tuple[np.ndarray | None, float]:
+    """Numbers on disk, as far as they are few enough for the exact errors, and the posterior mean of θ²."""
+    if jax.tree.structure(rows.datum) != jax.tree.structure(0) or rows.datum.shape:  # type: ignore[operator]
+        shapes = jax.tree.map(lambda row: row.shape, rows.datum)
+        raise InputError(
+            f"{path} has rows of shape {shapes}; this model takes one number a row (of a table, write --column NAME)."
+        )
+    rows.verify()
+    pieces = rows.source.columns[0].pieces()  # type: ignore[union-attr]
+    if rows.size <= EXACT_ROWS:
+        x = np.concatenate(list(pieces)).astype(float)
+        return x, truth(model, x)
+    total = sum(float(piece.sum(dtype=float)) for piece in pieces)
+    precision = 1 / model.prior_var + rows.size / model.noise_var
+    return None, (total / model.noise_var / precision) ** 2 + 1 / precision
 
 
 def measured(outcome: run.Run, true: float) -> dict[str, Any]:
@@ -205,6 +233,7 @@ def measured(outcome: run.Run, true: float) -> dict[str, Any]:
         "kinetic_temperature": outcome.temperature,
         "gradient_noise": float(outcome.gradient_noise),
         "seconds": outcome.seconds,
+        **({} if outcome.waiting is None else {"waiting": outcome.waiting}),
         "steps_per_second": outcome.steps * outcome.job.program.chains / max(outcome.seconds, 1e-9),
     }
 
@@ -217,8 +246,8 @@ def callable_on_arrays(step_size):
 
 
 def exact_errors(step, dynamics, x, *, batch, order, **settings) -> dict[str, float | None]:
-    """The exact bias and MSE, or None where there are none: a thermostat's step is not linear."""
-    if isinstance(dynamics, SGNHT):
+    """The exact bias and MSE, or None where there are none: a thermostat's step is not linear, or x is too long."""
+    if x is None or isinstance(dynamics, SGNHT):
         return {"bias": None, "mse": None}
     found = finite_time(step, dynamics, data=np.asarray(x, float), batch=batch, order=order, **settings)
     return {"bias": float(found.bias), "mse": float(found.mse)}
@@ -230,7 +259,8 @@ def describe(result: dict[str, Any]) -> list[str]:
     def against(name):
         exact_value, se = result["exact"][name], result[f"{name}_se"]
         if exact_value is None:
-            return "no exact value: the step is not linear"
+            many = result["data_size"] > EXACT_ROWS
+            return f"no exact value: {'there are too many data' if many else 'the step is not linear'}"
         z = f", {(result[name] - exact_value) / se:+.1f} standard errors off" if se and np.isfinite(exact_value) else ""
         return f"exact {exact_value:.6g}{z}"
 
@@ -245,6 +275,8 @@ def describe(result: dict[str, Any]) -> list[str]:
     if result["kinetic_temperature"] is not None:
         lines.append(f"kinetic temperature {result['kinetic_temperature']:.5g} (1 where the law is right)")
     lines.append(f"gradient noise V {result['gradient_noise']:.5g}")
+    if "waiting" in result:
+        lines.append(f"waiting for data {100 * result['waiting']:.2g} % of the time")
     if result["diverged"]:
         limit = result.get("stability_limit")
         hint = f"; {result['integrator']} is stable below {limit:.4g} here" if limit else ""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .errors import InputError, choose
-from .store import replace_file
+from .files import replace_file
 
 MNIST = {  # the SHA-256 of each file, unpacked
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",

@@ -12,7 +12,7 @@ from . import random
 from .chain import Chain, Inputs, Program, begin, granule_length
 from .data import Data
 from .errors import InputError
-from .gradient import Minibatch
+from .gradient import SVRG, ControlVariate, Minibatch
 from .integrator import spell
 from .schedule import as_schedule, probe
 from .tree import Tree
@@ -69,6 +69,10 @@ def prepare(
         raise InputError(
             "a full gradient has no noise to reduce; leave out gradient=, or choose another order of batches."
         )
+    if data.order == "stream" and isinstance(estimator, ControlVariate | SVRG):
+        raise InputError(
+            "a loader's data cannot be gone through at will, as full gradients need; leave out gradient=, or use files."
+        )
     step = spell(dynamics, dynamics.default_integrator if integrator is None else integrator)
     schedule = as_schedule(step_size, steps, chains)
     dynamics, grid = spread_over_chains(dynamics, chains)
@@ -80,7 +84,9 @@ def prepare(
     program = Program(model, step, estimator, average, chains, granule_length(step, data, position, chains), grid)
     shared = estimator.prepare(model, data, position, progress)
     inputs = Inputs(data, dynamics, schedule, shared, jnp.uint32(burn_in))
-    return Job(program, inputs, begin(program, inputs, keys, positions), int(steps), thin)
+    chain = jax.block_until_ready(begin(program, inputs, keys, positions))
+    data.check()
+    return Job(program, inputs, chain, int(steps), thin)
 
 
 def spread_over_chains(dynamics, chains: int):
@@ -145,10 +151,9 @@ def check_correction(dynamics, step, h: float) -> None:
 
 def check_model(model, data: Data, estimator, position: Tree) -> None:
     """One log prior and one log likelihood, without computing them: both must be single numbers."""
-    datum = jax.tree.map(lambda rows: jax.ShapeDtypeStruct(rows.shape[1:], rows.dtype), data.rows)
     parts: dict[str, tuple] = {"log_prior": (position,)}
     if not hasattr(model, "likelihood_gradient"):
-        parts["log_likelihood"] = (position, datum)
+        parts["log_likelihood"] = (position, data.datum)
     for name, arguments in parts.items():
         try:
             value = jax.eval_shape(getattr(model, name), *arguments)

@@ -102,7 +102,7 @@ def high_product(a, n):
 
 
 def below(a, b, n: int):
-    """Uniform numbers below n <= 2^31 from two words each, as the upper part of a 64-bit product: bias under 2^-33."""
+    """Uniform numbers below n < 2^32 from two words each, as the upper part of a 64-bit product: bias under 2^-33."""
     upper = high_product(b, n)
     lower = a * jnp.uint32(n) + upper
     return high_product(a, n) + (lower < upper).astype(jnp.uint32)

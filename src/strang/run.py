@@ -14,10 +14,11 @@ import numpy as np
 from . import arviz
 from . import average as averages
 from .chain import Chain, advance
+from .data import Data
 from .errors import InputError
 from .prepare import Job, prepare
 from .progress import bar
-from .spec import FEW
+from .spec import FEW, known_files
 from .store import Store
 from .tree import Tree, size
 
@@ -53,6 +54,7 @@ def run_blocks(job: Job, every: int | None, most: int | None = None) -> Iterator
         chain, trace = advance(job.program, job.inputs, chain, jnp.uint32(stop), empty, jnp.uint32(thin))
         jax.block_until_ready(chain.step)
         seconds = time.perf_counter() - started
+        job.inputs.data.check()
         if trace is not None:
             trace = jax.tree.map(lambda x: np.asarray(x[: stop // thin - done // thin]), trace)  # noqa: B023
         yield chain, trace
@@ -62,9 +64,16 @@ def run_blocks(job: Job, every: int | None, most: int | None = None) -> Iterator
 
 def blocks(model, data, dynamics, *, every: int | None = None, **settings) -> Iterator[Chain]:
     """The chains after each block of `every` steps, for a loop of one's own; settings as for `sample`."""
+    look_through(data, None, settings.get("progress"))
     job = prepare(model, data, dynamics, **settings)
     for chain, _ in run_blocks(replace(job, thin=None), every):
         yield chain
+
+
+def look_through(data, store: str | Path | None, progress: bool | None) -> None:
+    """Data that are not in memory must be sound before anything is run with them."""
+    if isinstance(data, Data):
+        data.verify(None if store is None else known_files(Path(store)), progress)
 
 
 def sample(
@@ -96,6 +105,7 @@ def sample(
     >>> run.diverged
     0
     """
+    look_through(data, store, progress)
     job = prepare(model, data, dynamics, progress=progress, **settings)
     if store is None:
         if every is not None:
@@ -114,14 +124,20 @@ def finish(job: Job, progress: bool | None, store: Store | None = None) -> "Run"
     kept: list[Tree] = []
     thin = jnp.uint32(job.thin or 1)  # compile before the clock starts, by advancing to where the chain is
     jax.block_until_ready(advance(job.program, job.inputs, chain, chain.step, empty_trace(job), thin))
-    started = time.perf_counter()
+    started, source = time.perf_counter(), job.inputs.data.source
+    before = source.waited if source else 0.0
+
+    def run_so_far(interrupted: bool) -> Run:
+        waited = source.waited - before if source else None
+        return Run(job, chain, time.perf_counter() - started, None, interrupted, waited)
+
     with bar(job.steps, "sampling", progress) as done:
         try:
             for moved, trace in run_blocks(job, None, store.every if store else None):
                 (store.keep if store else kept.append)(trace)
                 chain = moved
                 if store and store.due(int(chain.step)):
-                    store.save(chain, measured(Run(job, chain, time.perf_counter() - started, None, False)))
+                    store.save(chain, measured(run_so_far(False)))
                 alive = int(chain.alive.sum())
                 done(int(chain.step), "" if alive == job.program.chains else f"{job.program.chains - alive} diverged")
                 if alive == 0:
@@ -129,7 +145,7 @@ def finish(job: Job, progress: bool | None, store: Store | None = None) -> "Run"
         except KeyboardInterrupt:
             interrupted = True
     jax.block_until_ready(chain)
-    run = Run(job, chain, time.perf_counter() - started, None, interrupted)
+    run = run_so_far(interrupted)
     if store and int(chain.step) > store.step:  # also after Ctrl-C, and where all chains have diverged
         store.save(chain, measured(run))
     if job.thin:
@@ -159,6 +175,8 @@ def measured(run: "Run") -> dict[str, Any]:
         "gradient_noise": float(np.mean([np.mean(leaf) for leaf in jax.tree.leaves(run.gradient_noise)])),
         "diverged": run.diverged,
     }
+    if run.waiting is not None:
+        line["waiting"] = run.waiting
     return jax.tree.map(lambda x: x if not isinstance(x, float) or np.isfinite(x) else None, line)
 
 
@@ -171,6 +189,7 @@ class Run:
     seconds: float
     samples: Tree  # thinned positions: kept one first, then chain
     interrupted: bool
+    waited: float | None = None  # seconds for rows that are not in memory
 
     @property
     def steps(self) -> int:
@@ -207,6 +226,11 @@ class Run:
             return np.where(np.isfinite(within), within, between)
 
         return jax.tree.map(combine, self.each.mean["average"], self.each.error["average"])
+
+    @property
+    def waiting(self) -> float | None:
+        """The share of the time that was spent waiting for rows; None where they are in memory."""
+        return None if self.waited is None else self.waited / max(self.seconds, 1e-9)
 
     @property
     def temperature(self) -> float | None:
@@ -272,6 +296,8 @@ def describe(run: Run) -> str:
         f"gradient noise V {noise.mean():.4g} a coordinate on average ({size(run.gradient_noise)} coordinates)"
     )
     lines.extend(expected_bias(run, float(noise.mean())))
+    if run.waiting is not None:
+        lines.append(f"waiting for data {100 * run.waiting:.2g} % of the time")
     if run.diverged:
         lines.append(run.divergence())
     return "\n".join(lines)
@@ -282,7 +308,7 @@ def expected_bias(run: Run, variance: float) -> list[str]:
     data, dynamics = run.job.inputs.data, run.job.inputs.dynamics
     if data.order == "full":
         return ["full gradients: the bias is the integrator's alone"]
-    if data.order != "iid":
+    if data.order not in ("iid", "stream"):
         return [f"{data.order} batches: gradient noise cancels over an epoch once its length R h is short"]
     if hasattr(dynamics, "thermostat"):
         return ["independent batches: the thermostat absorbs constant gradient noise"]
@@ -290,6 +316,5 @@ def expected_bias(run: Run, variance: float) -> list[str]:
     friction = float(np.mean(getattr(dynamics, "friction", 1.0)))
     left = variance - float(np.mean([np.mean(v) for v in jax.tree.leaves(getattr(dynamics, "gradient_noise", 0.0))]))
     share = h * left / (2 * friction)
-    return [
-        f"independent batches: expect variances about {100 * share:.3g} % too large (h V / 2D), to first order in h"
-    ]
+    which = "independent batches:" if data.order == "iid" else "if the loader's batches are independent,"
+    return [f"{which} expect variances about {100 * share:.3g} % too large (h V / 2D), to first order in h"]

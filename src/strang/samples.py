@@ -5,7 +5,6 @@ on the disk; what lies beyond is what a killed process left, and is written over
 may look at any time.
 """
 
-import io
 import os
 import re
 import zlib
@@ -16,6 +15,7 @@ import jax
 import numpy as np
 
 from .errors import InputError
+from .files import npy_header, write_at
 from .tree import Tree
 
 CHUNK = 1 << 24  # bytes that a checksum reads at a time
@@ -42,10 +42,7 @@ def stored(leaf: np.ndarray) -> np.ndarray:
 
 def header(draws: int, like: np.ndarray) -> bytes:
     """The .npy header of so many draws; its length does not depend on their number."""
-    file = io.BytesIO()
-    kind = np.lib.format.dtype_to_descr(like.dtype)
-    np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": (draws, *like.shape)})
-    return file.getvalue()
+    return npy_header((draws, *like.shape), like.dtype)
 
 
 class Samples:
@@ -96,14 +93,6 @@ class Samples:
     def close(self) -> None:
         for handle in self.handles:
             os.close(handle)
-
-
-def write_at(handle: int, content: bytes, place: int) -> None:
-    """All of it, also where the system takes it in parts."""
-    left = memoryview(content)
-    while left:
-        done = os.pwrite(handle, left, place)
-        left, place = left[done:], place + done
 
 
 def mapped(folder: Path, name: str, like: np.ndarray, draws: int) -> np.ndarray:

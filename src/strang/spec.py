@@ -19,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .chain import advance
-from .errors import InputError
+from .data import Data
+from .errors import InputError, first_line
 from .prepare import Job
 from .samples import leaf_names
 from .tree import Tree
@@ -39,6 +40,7 @@ def spec_of(job: Job, about: dict[str, Any]) -> dict[str, Any]:
         "thin": job.thin,
         "about": about,
         "hashes": fingerprint(job),
+        "files": source.marks if (source := job.inputs.data.source) else None,
         "settings": settings_of(job),
         "versions": versions(),
     }
@@ -112,8 +114,25 @@ def fingerprint(job: Job) -> dict[str, str]:
     return {
         "code": digest([np.frombuffer(text.encode(), np.uint8), *constants(traced)]),
         "numbers": digest(jax.tree.leaves((job.inputs[1:], job.chain.keys))),
-        "data": digest(jax.tree.leaves(job.inputs.data)),
+        "data": content_of(job.inputs.data),
     }
+
+
+def content_of(data: Data) -> str:
+    """A hash of all rows, wherever they are."""
+    if data.source is None:
+        return digest(jax.tree.leaves(data))
+    data.verify()
+    return str(data.source.digest)
+
+
+def known_files(folder: Path) -> tuple[list[Any], str] | None:
+    """The files that a run in this folder was begun with, and the hash of its data; None: it does not say."""
+    try:
+        spec = read_spec(folder)
+        return (spec["files"], spec["hashes"]["data"]) if spec.get("files") else None
+    except InputError:
+        return None
 
 
 def constants(traced) -> list[Any]:
@@ -161,7 +180,3 @@ def check_same(folder: Path, found: dict[str, Any], mine: dict[str, Any]) -> Non
             f"{folder} holds another run: {' and '.join(other)} differ from what it began with; "
             "give the same ones, or write another folder."
         )
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

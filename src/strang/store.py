@@ -20,33 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from .chain import Chain
-from .errors import InputError
+from .errors import InputError, first_line
+from .files import replace_file
 from .prepare import Job
 from .samples import Samples
-from .spec import UNREADABLE, check_same, checksum, first_line, read_spec, spec_of
+from .spec import UNREADABLE, check_same, checksum, read_spec, spec_of
 from .tree import Tree
 
 SAVE_SECONDS = 10.0  # between saves where no number of steps is given
 HOLD_SECONDS = 0.2  # how long to try for the lock: `held` has it for an instant
 SUM = "samples "  # before a file's name: its checksum, kept with the chain
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file anew so that a kill at any moment, or a full disk, leaves the old one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the renaming itself
-    finally:
-        os.close(folder)
 
 
 class Store:

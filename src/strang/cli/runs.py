@@ -17,7 +17,7 @@ def report(
 ) -> None:
     """What a stored run has come to: averages with errors, health, speed, and how well its chains mix."""
     from .. import report as reports
-    from ..store import replace_file
+    from ..files import replace_file
 
     found = reports.report(folder)
     if html is not None:

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from ..errors import InputError
-from ..store import first_line
+from ..errors import InputError, first_line
 from .bags import Bags, check, check_indptr, copy_runs, take, tidy
 
 FORMAT = "strang corpus 1"

@@ -14,12 +14,13 @@ from .. import data
 from ..chain import Chain
 from ..dynamics import SGRLD
 from ..errors import InputError, choose
+from ..files import replace_file
 from ..models import LDA
 from ..prepare import Job, prepare
 from ..progress import bar
 from ..run import Run, run_blocks
 from ..schedule import slowing
-from ..store import Store, read_series, replace_file
+from ..store import Store, read_series
 from ..words import dynamics_class
 from .corpus import Corpus, open_corpus
 from .page import write_page

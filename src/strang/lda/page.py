@@ -6,7 +6,8 @@ from typing import Any
 
 from ..charts.page import Section, plain_page
 from ..charts.panel import Bar, Bars, Panel, Series, Table
-from ..store import read_series, replace_file
+from ..files import replace_file
+from ..store import read_series
 from .corpus import Corpus
 from .topics import listing, load
 

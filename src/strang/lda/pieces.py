@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..errors import InputError
-from ..store import replace_file
+from ..files import replace_file
 from .bags import Bags, split_large, take, tidy
 from .corpus import ids_type
 from .tokens import EMPTY, Texts, count_words, words_of

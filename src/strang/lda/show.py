@@ -5,7 +5,8 @@ from typing import Any
 
 from ..charts import bars as pictures
 from ..errors import InputError
-from ..store import read_series, replace_file
+from ..files import replace_file
+from ..store import read_series
 from .page import bars, page
 from .topics import LOOKED_AT, corpus_of, listing, load
 

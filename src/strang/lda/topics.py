@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import InputError
-from ..store import first_line, read_spec
+from ..errors import InputError, first_line
+from ..store import read_spec
 from .coherence import coherence, top_words
 from .corpus import Corpus, open_corpus
 

@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..spec import read_spec
 from ..store import held, read_arrays, read_series, sums_of
 
-KNOWN = ("step", "seconds", "since", "average", "error", "temperature", "gradient_noise", "diverged")
+KNOWN = ("step", "seconds", "since", "average", "error", "temperature", "gradient_noise", "diverged", "waiting")
 
 
 def report(folder: str | Path) -> dict[str, Any]:
@@ -68,6 +68,7 @@ def overview(
         "temperature": last.get("temperature"),
         "gradient_noise": last.get("gradient_noise"),
         "diverged": last.get("diverged", 0),
+        "waiting": last.get("waiting"),
         "others": {name: value for name, value in last.items() if name not in KNOWN and is_number(value)},
         "seconds": sum(seconds for _, seconds, _ in rates),
         "steps_per_second": rates[-1][2] if rates else None,
@@ -128,6 +129,8 @@ def describe(found: dict[str, Any]) -> list[str]:
         lines.append(f"kinetic temperature {show(found['temperature'], 4)} (1 where the law is right)")
     if found["gradient_noise"] is not None:
         lines.append(f"gradient noise V {show(found['gradient_noise'], 4)} a coordinate on average")
+    if found.get("waiting") is not None:
+        lines.append(f"waiting for data {100 * found['waiting']:.2g} % of the time")
     lines += [f"{name} {show(value)}" for name, value in found["others"].items()]
     if found["diverged"]:
         lines.append(f"{found['diverged']} of {chains} chains diverged")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..store import replace_file
+from ..files import replace_file
 from .record import Part
 
 LOOKS = ("draw.py", "inline.py", "page.py")  # change how numbers look, not what they are

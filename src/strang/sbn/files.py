@@ -8,7 +8,7 @@ import numpy as np
 
 from ..chain import Chain
 from ..errors import InputError
-from ..store import replace_file
+from ..files import replace_file
 from .scoring import check_parameters
 
 

@@ -15,12 +15,13 @@ import optax
 from .. import data, gradient
 from ..chain import Chain
 from ..errors import InputError, choose
+from ..files import replace_file
 from ..images import Images, load
 from ..models import SBN
 from ..prepare import Job, prepare
 from ..progress import bar
 from ..run import DivergenceWarning, Run, run_blocks
-from ..store import Store, read_series, replace_file
+from ..store import Store, read_series
 from ..words import dynamics_class
 from .files import keep_sample, save_model
 from .page import page

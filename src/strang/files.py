@@ -1,0 +1,41 @@
+"""Writing files that a kill, or a full disk, leaves whole."""
+
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file anew so that a kill at any moment, or a full disk, leaves the old one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the renaming itself
+    finally:
+        os.close(folder)
+
+
+def write_at(handle: int, content: bytes, place: int) -> None:
+    """All of it, also where the system takes it in parts."""
+    left = memoryview(content)
+    while left:
+        done = os.pwrite(handle, left, place)
+        left, place = left[done:], place + done
+
+
+def npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
+    """The header of a .npy file; its length does not depend on the number of rows."""
+    file = io.BytesIO()
+    about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, about)
+    return file.getvalue()

@@ -1,0 +1,1 @@
+"""Where rows come from that are not in memory: files on disk, and loaders. `strang.data` makes data of them."""
