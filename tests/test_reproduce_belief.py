@@ -67,7 +67,7 @@ def results(losses: dict[str, float], heat: dict[str, float]) -> list:
             "predictive": (base - 1).tolist(),
             "temperature": heat.get(method, 3.0),
         }
-        for method in belief.METHODS
+        for method in belief.FITTED
     ]
     return [*surveys, *fits]
 
@@ -81,7 +81,7 @@ def test_tables_and_verdicts_follow_the_numbers(no_topics):
     losses = {"SGHMC-E, new momentum": 1.0, OLD: 4.0, "SGLD": 9.0}
     figure = table1.figure(QUICK, results(losses, {OLD: 11.0}))
     _, likelihoods, survived = figure.tables
-    assert [row[1] for row in likelihoods.rows] == list(belief.METHODS)
+    assert [row[1] for row in likelihoods.rows] == list(belief.FITTED)
     assert float(likelihoods.rows[2][3].split()[0]) == pytest.approx(4.0, abs=0.3)
     assert "hot: 3.7 times" in survived.rows[2][5]
     assert [verdict.verdict for verdict in figure.verdicts] == [REPRODUCED, UNDER_READING, UNDER_READING]
@@ -112,9 +112,9 @@ def test_the_full_table_is_the_paper_s(monkeypatch):
         5.0,
     }
     fits = [part.settings for part in parts if part.function is belief.learn_and_score]
-    assert len(fits) == 2 * 3 * len(belief.METHODS)
+    assert len(fits) == 2 * 3 * len(belief.FITTED)
     assert {(fit["steps"], fit["count"], fit["levels"]) for fit in fits} == {(5000, 10_000, 1000)}
-    assert len(belief.parts(QUICK)) == len(belief.METHODS) * 2 + 1
+    assert len(belief.parts(QUICK)) == len(belief.METHODS) + 1 + len(belief.FITTED)
 
 
 def test_without_mnist_the_table_says_so(monkeypatch, no_topics, tmp_path):
