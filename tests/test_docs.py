@@ -45,6 +45,8 @@ def test_imports_go_one_way():
         "files",
         "tree",
         "random",
+        "distributed",
+        "share",
         "progress",
         "charts",
         "kernels",
@@ -60,6 +62,7 @@ def test_imports_go_one_way():
         "average",
         "chain",
         "prepare",
+        "team",
         "samples",
         "spec",
         "store",
@@ -74,6 +77,7 @@ def test_imports_go_one_way():
         "experiment",
         "report",
         "reproduce",
+        "launch",
         "cli",
     ]
     for path in (ROOT / "src" / "strang").rglob("*.py"):

@@ -4,6 +4,7 @@ __version__ = "0.1.0"
 
 from . import certificate as certificate
 from . import data as data
+from . import distributed as distributed
 from . import gradient as gradient
 from . import images as images
 from . import models as models

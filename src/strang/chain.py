@@ -16,9 +16,10 @@ from jax import lax
 from . import average as averages
 from . import random
 from .average import Average
-from .data import Batch, Data
+from .data import Batch, Data, Slices
 from .gradient import noise_variance, split_variance
 from .integrator import Step
+from .share import WHOLE, Cuts, Portion, cut
 from .tree import Tree, dot
 
 GRANULE_BYTES = 1 << 22  # what the draws of one granule may take
@@ -62,6 +63,7 @@ class Program:
     chains: int
     granule: int
     grid: bool  # whether the dynamics' numbers differ between chains
+    cuts: Cuts = WHOLE
 
 
 def granule_length(step: Step, data: Data, position: Tree, chains: int) -> int:
@@ -103,8 +105,11 @@ def begin(program: Program, inputs: Inputs, keys, positions: Tree) -> Chain:
 
 
 @partial(jax.jit, static_argnums=0)
-def advance(program: Program, inputs: Inputs, chain: Chain, stop, trace: Tree = None, thin=1):
-    """The chains after step `stop`, and in `trace` (if given) the positions after every `thin` steps of this call."""
+def advance(program: Program, inputs: Inputs, chain: Chain, stop, trace: Tree = None, thin=1, portion=None):
+    """The chains after step `stop`, and in `trace` (if given) the positions after every `thin` steps of this call.
+    Where chains or minibatches are cut, `portion` says which part of them this is."""
+    if portion is not None and program.grid:
+        inputs = inputs._replace(dynamics=program.cuts.of_group(portion.group, inputs.dynamics))
     thinning = chain.step, jnp.uint32(thin)
 
     def stretch(carry):
@@ -116,7 +121,7 @@ def advance(program: Program, inputs: Inputs, chain: Chain, stop, trace: Tree = 
         def granule(carry):
             chain, trace = carry
             count = jnp.minimum(pause - chain.step, program.granule - chain.step % program.granule)
-            return run_steps(program, inputs, chain, count, trace, thinning)
+            return run_steps(program, inputs, chain, count, trace, thinning, portion)
 
         chain, trace = lax.while_loop(lambda carry: carry[0].step < pause, granule, (chain, trace))
         full = (chain.step % MILESTONE == 0) & (chain.step > inputs.burn_in)
@@ -126,7 +131,7 @@ def advance(program: Program, inputs: Inputs, chain: Chain, stop, trace: Tree = 
     return lax.while_loop(lambda carry: carry[0].step < stop, stretch, (chain, trace))
 
 
-def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thinning):
+def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thinning, portion: Portion | None):
     """`count` steps within one granule."""
     first, axis = chain.step, 0 if program.grid else None
     draws = draw(program, inputs.data, chain, count)
@@ -136,12 +141,16 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
         state, carried, alive, diverged_at, partial_sums, trace = carry
         l = first + i.astype(jnp.uint32) + 1
         h = inputs.schedule(l.astype(float))
+        h = program.cuts.of_group(portion.group, h) if portion is not None and h.ndim else h
         sizes = 0 if h.ndim else None
         normals, rows, weights, keys = jax.tree.map(lambda x: x[0 if program.granule == 1 else i], draws)
 
         def one(dynamics, state, carried, h, normals, rows, weights, key):
             carried = program.estimator.refresh(program.model, inputs.data, carried, state.position, l)
-            batch = Batch(rows, weights, inputs.data.scale)
+            if portion is not None and program.cuts.parts > 1:
+                batch: Any = Slices(inputs.data, rows, portion, program.cuts)
+            else:
+                batch = Batch(rows, weights, inputs.data.scale)
             carried = program.estimator.visit(program.model, carried, state.position, batch, key)
 
             def gradient(position):
@@ -151,7 +160,7 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
             values = observe(program, dynamics, state)
             return state, carried, is_finite(state, values), values
 
-        axes = (axis, 0, 0, sizes, 0, *row_axes(inputs.data), 0)
+        axes = (axis, 0, 0, sizes, 0, *((2, None) if program.cuts.parts > 1 else row_axes(inputs.data)), 0)
         # A chain that has left the finite numbers cannot come back, so nothing need be done to keep it where it is; its
         # sums are not used. Undoing its last step would cost every step of a large model another pass over memory.
         state, carried, finite, values = jax.vmap(one, axes)(
@@ -210,6 +219,8 @@ def draw(program: Program, data: Data, chain: Chain, count):
     salt = alone(lambda: data.salt(chain.keys.batch, l), count)
     drawn = alone(lambda: data.indices(salt, l), count)
     indices, ahead = (drawn, None) if data.source is None else (drawn[: program.granule], drawn[program.granule :])
+    if program.cuts.parts > 1:  # rows are read slice by slice, by whoever needs them
+        return normals, cut(indices, program.cuts.parts, data.size), None, keys
     if data.order == "stream":
         needed = jnp.minimum(numbers[: program.granule], chain.step + count - 1)  # a loader may end with the run
         rows = alone(lambda: data.deliver(needed, numbers[program.granule :]), count)

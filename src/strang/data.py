@@ -19,6 +19,7 @@ import numpy as np
 
 from . import random
 from .errors import InputError, choose
+from .share import Cuts, Portion
 from .sources.base import Remote, Source, remote
 from .sources.files import open_files
 from .sources.loader import Loader
@@ -149,6 +150,26 @@ class Data:
         indices = self.indices(self.salt(key[None], l), l)[:, 0]
         rows = self.deliver(l) if self.order == "stream" else self.take(indices)
         return Batch(rows, self.weights(indices), self.scale)
+
+
+class Slices(NamedTuple):
+    """A batch cut in parts: the row numbers of each slice, to be read by whoever has it in his portion."""
+
+    data: Data
+    numbers: Any
+    portion: Portion
+    cuts: Cuts
+
+    @property
+    def scale(self) -> float:
+        return self.data.scale
+
+    def get(self, k) -> Batch:
+        """Slice number k as a batch of its own, that speaks for itself only."""
+        numbers, size = self.numbers[k], self.data.size
+        short = self.data.ragged or self.data.batch % self.cuts.parts > 0
+        rows = self.data.take(jnp.minimum(numbers, jnp.uint32(size - 1)))
+        return Batch(rows, (numbers < size).astype(jnp.float32) if short else None, 1.0)
 
 
 def arrays(rows: Tree, *, batch: int | None = None, order: str = "iid", replacement: bool = True) -> Data:

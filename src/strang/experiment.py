@@ -116,7 +116,7 @@ def gaussian(
     """Bias and MSE of the average of θ² over many chains, with standard errors and the exact values.
 
     With `path` the data are there, and stay there (in this `column` of a table). `kept` are the arguments `store`,
-    `every` and `about` of `sample`.
+    `every`, `about`, `thin` and `parts` of `sample`.
     """
     if gradient not in GRADIENTS:
         raise choose("gradient", gradient, GRADIENTS)

@@ -13,9 +13,10 @@ import numpy as np
 import optax
 
 from . import random
-from .data import Batch, Data
+from .data import Batch, Data, Slices
 from .errors import InputError
 from .progress import track
+from .share import total
 from .tree import Tree, add, axpy, size, subtract, zeros
 
 CHUNK_NUMBERS = 1 << 22  # numbers of data that a full gradient looks at together
@@ -28,21 +29,50 @@ class Anchor(NamedTuple):
     gradient: Tree
 
 
+def log_likelihood(model, position: Tree, rows: Tree, weights):
+    """Σ_i w_i log likelihood_i."""
+    terms = jax.vmap(lambda datum: model.log_likelihood(position, datum))(rows)
+    return jnp.sum(terms if weights is None else jnp.where(weights > 0, terms * weights, 0))
+
+
 def potential(model, position: Tree, batch: Batch):
     """−log prior − scale Σ_i w_i log likelihood_i."""
-    terms = jax.vmap(lambda datum: model.log_likelihood(position, datum))(batch.rows)
-    total = jnp.sum(terms if batch.weights is None else jnp.where(batch.weights > 0, terms * batch.weights, 0))
+    total = log_likelihood(model, position, batch.rows, batch.weights)
     return -(model.log_prior(position) + batch.scale * total)
 
 
-def batch_gradient(model, position: Tree, batch: Batch, key) -> Tree:
-    """The gradient of `potential`, by the model's own likelihood gradient where it has one."""
+def prior_gradient(model, position: Tree) -> Tree:
+    return jax.grad(lambda theta: -model.log_prior(theta))(position)
+
+
+def likelihood_gradient(model, position: Tree, batch: Batch, key) -> Tree:
+    """The gradient of `log_likelihood`, by the model's own where it has one."""
     if not hasattr(model, "likelihood_gradient"):
-        return jax.grad(lambda theta: potential(model, theta, batch))(position)
+        return jax.grad(lambda theta: log_likelihood(model, theta, batch.rows, batch.weights))(position)
     rows = jax.tree.leaves(batch.rows)[0].shape[0]
     weights = jnp.ones(rows) if batch.weights is None else batch.weights
-    likelihood = model.likelihood_gradient(position, batch.rows, weights, random.jax_key(key))
-    return axpy(-batch.scale, likelihood, jax.grad(lambda theta: -model.log_prior(theta))(position))
+    return model.likelihood_gradient(position, batch.rows, weights, random.jax_key(key))
+
+
+def batch_gradient(model, position: Tree, batch: Batch | Slices, key) -> Tree:
+    """The gradient of `potential`, by the model's own likelihood gradient where it has one."""
+    if isinstance(batch, Slices):
+        likelihood = sliced(model, batch, key, lambda *given: likelihood_gradient(model, position, *given), position)
+    elif hasattr(model, "likelihood_gradient"):
+        likelihood = likelihood_gradient(model, position, batch, key)
+    else:
+        return jax.grad(lambda theta: potential(model, theta, batch))(position)
+    return axpy(-batch.scale, likelihood, prior_gradient(model, position))
+
+
+def sliced(model, batch: Slices, key, gradient, position: Tree) -> Tree:
+    """Σ_k gradient(slice k, key k), a tree like the position; each slice has a model key of its own."""
+
+    def one(k):
+        own = random.fold(key, k) if hasattr(model, "likelihood_gradient") else None
+        return gradient(batch.get(k), own)
+
+    return total(batch.cuts, batch.portion, one, position)
 
 
 def full_gradient(model, data: Data, position: Tree, key) -> Tree:
@@ -52,7 +82,7 @@ def full_gradient(model, data: Data, position: Tree, key) -> Tree:
         own = random.fold(key, k) if hasattr(model, "likelihood_gradient") else None
         return batch_gradient(model, position, Batch(rows, weights, 1.0), own)
 
-    return _sweep(data, term, jax.grad(lambda theta: -model.log_prior(theta))(position))
+    return _sweep(data, term, prior_gradient(model, position))
 
 
 def full_potential(model, data: Data, position: Tree):
@@ -107,8 +137,17 @@ class Minibatch:
         return batch_gradient(model, position, batch, key)
 
 
-def corrected(model, anchor: Anchor, position: Tree, batch: Batch, key) -> Tree:
+def corrected(model, anchor: Anchor, position: Tree, batch: Batch | Slices, key) -> Tree:
     """∇U(a) + ∇Ũ(θ) − ∇Ũ(a) on one batch: unbiased, and without noise at the anchor a."""
+
+    def of_slice(*given):
+        there = likelihood_gradient(model, anchor.position, *given)
+        return subtract(likelihood_gradient(model, position, *given), there)
+
+    if isinstance(batch, Slices):  # one exchange for both
+        prior = subtract(prior_gradient(model, position), prior_gradient(model, anchor.position))
+        likelihood = sliced(model, batch, key, of_slice, position)
+        return add(anchor.gradient, axpy(-batch.scale, likelihood, prior))
     change = subtract(batch_gradient(model, position, batch, key), batch_gradient(model, anchor.position, batch, key))
     return add(anchor.gradient, change)
 
@@ -175,7 +214,7 @@ class Latent(Minibatch):
         rows, numbers = batch.rows
         weights = jnp.ones(len(numbers)) if batch.weights is None else batch.weights
         likelihood = model.joint_gradient(position, rows, carried[numbers], weights)
-        return axpy(-batch.scale, likelihood, jax.grad(lambda theta: -model.log_prior(theta))(position))
+        return axpy(-batch.scale, likelihood, prior_gradient(model, position))
 
 
 def minibatch() -> Minibatch:

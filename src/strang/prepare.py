@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import random
+from . import distributed, random
 from .chain import Chain, Inputs, Program, begin, granule_length
 from .data import Data
 from .errors import InputError
-from .gradient import SVRG, ControlVariate, Minibatch
+from .gradient import SVRG, ControlVariate, Latent, Minibatch
 from .integrator import spell
 from .schedule import as_schedule, probe
+from .share import ALONE, Cuts, Share
 from .tree import Tree
 
 
@@ -27,6 +28,7 @@ class Job:
     chain: Chain
     steps: int
     thin: int | None
+    share: Share = ALONE
 
 
 def prepare(
@@ -44,9 +46,13 @@ def prepare(
     gradient=None,
     init: Any = None,
     thin: int | None = None,
+    parts: int | None = None,
+    groups: int | None = None,
+    devices: int = 1,
     progress: bool | None = None,
 ) -> Job:
     """Everything that `sample` checks before it starts."""
+    distributed.check_started()
     if not isinstance(data, Data):
         raise InputError(
             f"data is a {type(data).__name__}; wrap it first: strang.data.arrays(x, batch=10, order='iid')."
@@ -73,6 +79,7 @@ def prepare(
         raise InputError(
             "a loader's data cannot be gone through at will, as full gradients need; leave out gradient=, or use files."
         )
+    cuts, share = share_out(data, estimator, chains, parts, groups, devices)
     step = spell(dynamics, dynamics.default_integrator if integrator is None else integrator)
     schedule = as_schedule(step_size, steps, chains)
     dynamics, grid = spread_over_chains(dynamics, chains)
@@ -81,12 +88,41 @@ def prepare(
     position = jax.tree.map(lambda x: x[0], positions)
     check_correction(dynamics, step, probe(schedule, steps).max())
     check_model(model, data, estimator, position)
-    program = Program(model, step, estimator, average, chains, granule_length(step, data, position, chains), grid)
+    granule = granule_length(step, data, position, chains)
+    program = Program(model, step, estimator, average, chains, granule, grid, cuts)
     shared = estimator.prepare(model, data, position, progress)
     inputs = Inputs(data, dynamics, schedule, shared, jnp.uint32(burn_in))
     chain = jax.block_until_ready(begin(program, inputs, keys, positions))
     data.check()
-    return Job(program, inputs, chain, int(steps), thin)
+    return Job(program, inputs, chain, int(steps), thin, share)
+
+
+def share_out(data: Data, estimator, chains: int, parts, groups, devices: int) -> tuple[Cuts, Share]:
+    """Who computes what: by default one device all of it, and of several processes each a part of every minibatch."""
+    many, processes = jax.process_count() > 1, jax.process_count()
+    found = processes if many else jax.local_device_count()
+    if isinstance(devices, bool) or int(devices) != devices or not 1 <= devices <= found or (many and found % devices):
+        expected = f"a divisor of the {processes} processes" if many else f"1 to {found}, as many as there are"
+        raise InputError(f"devices is {devices}; write how many are to share the chains: {expected}.")
+    workers = processes // devices if many else 1
+    whole = data.order in ("full", "stream") or isinstance(estimator, Latent)
+    parts = (1 if whole else min(workers, data.batch)) if parts is None else parts
+    groups = devices if groups is None else groups
+    for name, value, most in (("parts", parts, data.batch), ("groups", groups, chains)):
+        if isinstance(value, bool) or int(value) != value or not 1 <= value <= most:
+            raise InputError(f"{name} is {value}; write a whole number from 1 to {most}.")
+    if parts > 1 and whole:
+        raise InputError(
+            "full gradients, a loader's batches and hidden causes that are kept are not cut in parts; leave out parts=."
+        )
+    if groups > 1 and data.order == "stream":
+        raise InputError("a loader gives its batches to all chains at once; leave out groups= and devices=.")
+    if chains % groups or groups % devices:
+        raise InputError(
+            f"{chains} chains in {groups} groups cannot be shared evenly by {devices} devices; chains must be a "
+            "multiple of groups, and groups of devices."
+        )
+    return Cuts(int(parts), int(groups)), Share(workers, int(devices))
 
 
 def spread_over_chains(dynamics, chains: int):

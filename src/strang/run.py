@@ -11,55 +11,61 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import arviz
+from . import arviz, distributed
 from . import average as averages
-from .chain import Chain, advance
+from .chain import Chain
 from .data import Data
 from .errors import InputError
 from .prepare import Job, prepare
 from .progress import bar
 from .spec import FEW, known_files
-from .store import Store
+from .store import Store, cuts
+from .team import Team
 from .tree import Tree, size
 
 BLOCK_SECONDS = 0.5  # how long Ctrl-C and the progress bar may have to wait
 TRACE_BYTES = 1 << 24  # what the thinned positions of a block may take
+ROUNDING = "the chain: they round differently; let all run on machines and versions of one kind"
 
 
 class DivergenceWarning(UserWarning):
     """Some chains left the finite numbers and stopped there."""
 
 
-def empty_trace(job: Job) -> Tree:
-    """Where a block puts its thinned positions, of one shape so that one compilation serves all; None: nowhere."""
-    if not job.thin:
-        return None
-    positions = job.chain.state.position
-    draws = max(1, min(256, TRACE_BYTES // max(1, sum(x.nbytes for x in jax.tree.leaves(positions)))))
-    return jax.tree.map(lambda x: jnp.zeros((draws, *x.shape), x.dtype), positions)
+def trace_length(job: Job) -> int:
+    """How many thinned positions a block has room for: always as many, so that one compilation serves all."""
+    return max(1, min(256, TRACE_BYTES // max(1, sum(x.nbytes for x in jax.tree.leaves(job.chain.state.position)))))
 
 
-def run_blocks(job: Job, every: int | None, most: int | None = None) -> Iterator[tuple[Chain, Tree]]:
+def run_blocks(
+    job: Job, every: int | None, most: int | None = None, team: Team | None = None
+) -> Iterator[tuple[Chain, Tree]]:
     """The chain after each block, with its thinned positions: those after steps thin, 2 thin, ..., whatever the blocks.
     A block is `every` steps, or about half a second but not beyond a multiple of `most` steps."""
-    chain, thin, empty = job.chain, job.thin or 1, empty_trace(job)
-    length = every or job.program.granule
-    while (done := int(chain.step)) < job.steps:
-        stop = min(job.steps, done + length, done - done % most + most if most else job.steps)
-        if empty is not None:
-            # A trace counts from where its block begins, so a block that begins between two draws ends with the next.
-            draws = 1 if done % thin else min(max(length // thin, 1), len(jax.tree.leaves(empty)[0]))
-            stop = min(stop, done - done % thin + draws * thin)
-        started = time.perf_counter()
-        chain, trace = advance(job.program, job.inputs, chain, jnp.uint32(stop), empty, jnp.uint32(thin))
-        jax.block_until_ready(chain.step)
-        seconds = time.perf_counter() - started
-        job.inputs.data.check()
-        if trace is not None:
-            trace = jax.tree.map(lambda x: np.asarray(x[: stop // thin - done // thin]), trace)  # noqa: B023
-        yield chain, trace
-        if not every:
-            length = int(min((stop - done) * BLOCK_SECONDS / max(seconds, 1e-9), 16 * length, 2**31)) or 1
+    thin, length, draws_kept = job.thin or 1, every or job.program.granule, trace_length(job)
+    team = team or Team(job, draws_kept)
+    done = int(job.chain.step)
+    with distributed.interrupts() as interrupted:
+        while done < job.steps:
+            stop = min(job.steps, done + length, done - done % most + most if most else job.steps)
+            if job.thin:
+                # A trace counts from where its block begins: one that begins between two draws ends with the next.
+                draws = 1 if done % thin else min(max(length // thin, 1), draws_kept)
+                stop = min(stop, done - done % thin + draws * thin)
+            started = time.perf_counter()
+            chain, trace = team.advance(stop)
+            seconds = time.perf_counter() - started
+            job.inputs.data.check()
+            if trace is not None:
+                trace = jax.tree.map(lambda x: np.asarray(x[: stop // thin - done // thin]), trace)  # noqa: B023
+            yield chain, trace
+            if not every:
+                length = int(min((stop - done) * BLOCK_SECONDS / max(seconds, 1e-9), 16 * length, 2**31 - 1)) or 1
+            length, stopped = distributed.agree(length, interrupted())
+            distributed.check_same(chain.state.position, ROUNDING)
+            if stopped:
+                raise KeyboardInterrupt
+            done = stop
 
 
 def blocks(model, data, dynamics, *, every: int | None = None, **settings) -> Iterator[Chain]:
@@ -95,6 +101,9 @@ def sample(
     function of a key), `thin` (keep every so manieth position), `progress` (None: on a terminal). Ctrl-C ends the run
     early and returns what there is.
 
+    `devices` share the chains. What is shared are `groups` of chains and, among processes, `parts` of a minibatch, by
+    default one each: all bits of the result depend on these numbers, and none on who computes; see docs/scale.md.
+
     With `store`, a folder, the run is saved there after `every` steps (by default about every ten seconds) and at the
     end; thinned positions go there as well, and memory stays flat. The same call again goes on from the last save, bit
     for bit; a call that differs is refused. `about` is anything JSON can hold, to be kept with it.
@@ -106,7 +115,7 @@ def sample(
     0
     """
     look_through(data, store, progress)
-    job = prepare(model, data, dynamics, progress=progress, **settings)
+    job = prepare(model, data, dynamics, progress=progress, **cuts(store, settings))
     if store is None:
         if every is not None:
             raise InputError("every says how often to save; write store=FOLDER with it, or leave it out.")
@@ -122,8 +131,8 @@ def finish(job: Job, progress: bool | None, store: Store | None = None) -> "Run"
     """Advance a job to its end, or until Ctrl-C."""
     chain, interrupted = job.chain, False
     kept: list[Tree] = []
-    thin = jnp.uint32(job.thin or 1)  # compile before the clock starts, by advancing to where the chain is
-    jax.block_until_ready(advance(job.program, job.inputs, chain, chain.step, empty_trace(job), thin))
+    team = Team(job, trace_length(job))
+    team.advance(int(chain.step))  # compiles before the clock starts, by advancing to where the chain is
     started, source = time.perf_counter(), job.inputs.data.source
     before = source.waited if source else 0.0
 
@@ -133,7 +142,7 @@ def finish(job: Job, progress: bool | None, store: Store | None = None) -> "Run"
 
     with bar(job.steps, "sampling", progress) as done:
         try:
-            for moved, trace in run_blocks(job, None, store.every if store else None):
+            for moved, trace in run_blocks(job, None, store.every if store else None, team):
                 (store.keep if store else kept.append)(trace)
                 chain = moved
                 if store and store.due(int(chain.step)):

@@ -23,6 +23,7 @@ from .data import Data
 from .errors import InputError, first_line
 from .prepare import Job
 from .samples import leaf_names
+from .team import Team
 from .tree import Tree
 
 FORMAT = 1
@@ -79,6 +80,8 @@ def settings_of(job: Job) -> dict[str, Any]:
         "batches": data.order,
         "batch": data.batch,
         "data": data.size,
+        "parts": job.program.cuts.parts,
+        "groups": job.program.cuts.groups,
         "gradient": type(job.program.estimator).__name__,
         "position": dict(zip(leaf_names(positions), shapes, strict=True)),
         "averages": number_names(job.chain.average.total.get("average")),
@@ -105,11 +108,12 @@ def number_names(tree: Tree) -> list[str] | None:
 
 def fingerprint(job: Job) -> dict[str, str]:
     """Hashes of what decides every number of a run: the traced code, the settings with the chains' keys, the data."""
+    _, (chain, _), portion = Team(job, 0).members[0]
 
-    def go_on(inputs, chain, stop):
-        return advance(job.program, inputs, chain, stop, None, jnp.uint32(1))
+    def go_on(inputs, chain, stop, *given):
+        return advance(job.program, inputs, chain, stop, None, jnp.uint32(1), *given)
 
-    traced = jax.make_jaxpr(go_on)(job.inputs, job.chain, job.chain.step)
+    traced = jax.make_jaxpr(go_on)(job.inputs, chain, chain.step, *([] if portion is None else [portion]))
     text = re.sub(r" at 0x[0-9a-f]+", "", str(traced.jaxpr))  # where a function lies in memory says nothing
     return {
         "code": digest([np.frombuffer(text.encode(), np.uint8), *constants(traced)]),
@@ -174,9 +178,21 @@ def check_same(folder: Path, found: dict[str, Any], mine: dict[str, Any]) -> Non
     """Refuse to go on with other code, settings or data than the run began with."""
     if found.get("thin") != mine["thin"]:
         raise InputError(f"{folder} was begun with thin={found.get('thin')}, not {mine['thin']}; give the same.")
+    begun, asked = cuts_in(found), cuts_in(mine)
+    for name in begun:
+        if begun[name] != asked[name]:
+            raise InputError(
+                f"{folder} was begun with {name}={begun[name]}, not {asked[name]}; give the same, or leave it out."
+            )
     other = [MEANING[name] for name in MEANING if found["hashes"][name] != mine["hashes"][name]]
     if other:
         raise InputError(
             f"{folder} holds another run: {' and '.join(other)} differ from what it began with; "
             "give the same ones, or write another folder."
         )
+
+
+def cuts_in(spec: dict[str, Any]) -> dict[str, int]:
+    """What a run's minibatches and chains are cut in; 1 where that is not written down, as it once was not."""
+    settings = spec.get("settings")
+    return {name: settings.get(name, 1) if isinstance(settings, dict) else 1 for name in ("parts", "groups")}

@@ -19,12 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from . import distributed
 from .chain import Chain
 from .errors import InputError, first_line
 from .files import replace_file
 from .prepare import Job
 from .samples import Samples
-from .spec import UNREADABLE, check_same, checksum, read_spec, spec_of
+from .spec import UNREADABLE, check_same, checksum, cuts_in, read_spec, spec_of
 from .tree import Tree
 
 SAVE_SECONDS = 10.0  # between saves where no number of steps is given
@@ -32,8 +33,16 @@ HOLD_SECONDS = 0.2  # how long to try for the lock: `held` has it for an instant
 SUM = "samples "  # before a file's name: its checksum, kept with the chain
 
 
+def cuts(folder: str | Path | None, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with the parts and groups that the run in the folder was begun with, where none are asked for."""
+    asked = {name: value for name, value in settings.items() if value is not None}
+    begun = folder is not None and (Path(folder) / "spec.json").exists()
+    return {**settings, **cuts_in(read_spec(Path(folder))), **asked} if begun and folder else settings
+
+
 class Store:
-    """The folder of one run, held by one process at a time. `chain` is where it goes on from."""
+    """The folder of one run, held by one process at a time. `chain` is where it goes on from. Where several processes
+    run together the first one writes; the others only read where to go on."""
 
     def __init__(self, folder: str | Path, job: Job, every: int | None, about: dict[str, Any] | None = None):
         if every is not None and (isinstance(every, bool) or int(every) != every or every < 1):
@@ -42,11 +51,12 @@ class Store:
         self.opened = self.saved = time.monotonic()
         self.samples: Samples | None = None
         self.lock: int | None = None
+        self.writes = distributed.rank() == 0
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self.lock = hold(self.folder / "lock")
-            self.chain = self.open(spec_of(job, about or {}), job)
+            with distributed.first_ahead():
+                self.chain = self.begin(job, about or {}) if self.writes else self.last(job)
             self.step = self.begun = int(self.chain.step)
+            distributed.check_same(self.step, f"the step they find in {folder}: it must be on a disk that they share")
         except BaseException as error:
             self.close()
             if not isinstance(error, OSError):
@@ -55,14 +65,21 @@ class Store:
                 f"cannot write in {folder} ({error.strerror}), so nothing was run; make room, or write another folder."
             ) from None
 
-    def open(self, spec: dict[str, Any], job: Job) -> Chain:
+    def last(self, job: Job) -> Chain:
+        """The last saved chain, or the first."""
+        path = self.folder / "chain.npz"
+        return load_chain(path, job.chain) if path.exists() else job.chain
+
+    def begin(self, job: Job, about: dict[str, Any]) -> Chain:
         """The last saved chain of the same run, or the first; what a killed process left behind is cleared away."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.lock, spec = hold(self.folder / "lock"), spec_of(job, about)
         for left in self.folder.glob(".*.*.[0-9]*"):
             left.unlink()
         if (self.folder / "spec.json").exists():
             check_same(self.folder, read_spec(self.folder), spec)
         path = self.folder / "chain.npz"
-        chain, sums = (load_chain(path, job.chain), sums_of(read_arrays(path))) if path.exists() else (job.chain, None)
+        chain, sums = self.last(job), sums_of(read_arrays(path)) if path.exists() else None
         if job.thin:
             draws = int(chain.step) // job.thin
             self.samples = Samples(self.folder / "samples", job.chain.state.position, draws, sums)
@@ -72,6 +89,8 @@ class Store:
 
     def due(self, step: int) -> bool:
         """Whether to save now: at multiples of `every`, or after some seconds."""
+        if not self.writes:
+            return False
         return step % self.every == 0 if self.every else time.monotonic() - self.saved > SAVE_SECONDS
 
     def keep(self, positions: Tree) -> None:
@@ -84,6 +103,8 @@ class Store:
         """What was measured first, then the chain: a kill between the two leaves a line that is dropped on resuming.
         A chain that is not where its samples are, since Ctrl-C came between them, is not saved."""
         step = int(chain.step)
+        if not self.writes:
+            return
         if self.samples and self.samples.draws != step // self.thin:
             return
         arrays = named_leaves(chain)

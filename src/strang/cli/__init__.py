@@ -13,6 +13,7 @@ import typer
 
 from ..errors import InputError, need
 from .base import Json, emit
+from .launch import Parts, join, launch, leave
 from .lda import lda_app
 from .runs import report, watch
 from .sbn import data_app, sbn_app
@@ -30,6 +31,7 @@ app.add_typer(sbn_app, name="sbn")
 app.add_typer(data_app, name="data")
 app.command()(report)
 app.command()(watch)
+app.command()(launch)
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # what every mistake on the command line is
 
@@ -42,7 +44,9 @@ class Shape(StrEnum):
 def main() -> None:
     """The entry point: bad input ends with one sentence and status 2."""
     try:
-        sys.exit(app(standalone_mode=False))
+        if join(sys.argv[1:]):
+            leave(app(standalone_mode=False) or 0)
+        return
     except InputError as error:
         sentence = str(error)
     except UsageError as error:
@@ -55,7 +59,7 @@ def main() -> None:
     except typer.Abort:
         sentence = "stopped."
     print(f"strang: {sentence}", file=sys.stderr)
-    sys.exit(2)
+    leave(2)
 
 
 def flat(position):
@@ -220,6 +224,7 @@ def gaussian(
     store: Annotated[Path | None, typer.Option(help="A folder to save the run in; go on with strang resume.")] = None,
     every: Annotated[int | None, typer.Option(help="Steps between saves; by default about ten seconds.")] = None,
     thin: Annotated[int | None, typer.Option(help="Keep every so manieth position in the folder.")] = None,
+    parts: Parts = None,
     json: Json = False,
 ) -> None:
     """The paper's experiment: the average of θ² over a Gaussian posterior, with its exact bias and MSE beside it."""
@@ -250,6 +255,7 @@ def gaussian(
         "init_var": init_var,
         "dtype": dtype,
         "thin": thin,
+        "parts": parts,
     }
     about = {"command": "sample gaussian", "options": options, "every": every}
     result = experiment.from_options(options, store=store, every=every, about=about)

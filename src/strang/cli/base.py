@@ -6,11 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
+from ..distributed import rank
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
 
 def emit(result: dict[str, Any], as_json: bool, lines: list[str]) -> None:
-    """The result as JSON, in which numbers that are not finite are null, or as lines for people."""
+    """The result as JSON, in which numbers that are not finite are null, or as lines for people; of several processes
+    the first tells."""
+    if rank():
+        return
     print(json.dumps(finite(result), allow_nan=False) if as_json else "\n".join(lines))
 
 

@@ -7,6 +7,7 @@ import typer
 
 from ..errors import need
 from .base import Json, emit
+from .launch import Parts
 
 lda_app = typer.Typer(help="Latent Dirichlet allocation: from text to topics.", no_args_is_help=True)
 
@@ -76,6 +77,7 @@ def fit(
     samples: Annotated[int | None, typer.Option(help="Posterior samples averaged, over the latter half (20).")] = None,
     test_documents: Annotated[int | None, typer.Option(help="Documents held out and scored (1000).")] = None,
     seed: Annotated[int | None, typer.Option(help="Of start, batches, noise and split (0).")] = None,
+    parts: Parts = None,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's settings; other options win over them.")] = False,
     json: Json = False,
 ) -> None:
@@ -102,6 +104,7 @@ def fit(
         "samples": samples,
         "test_documents": test_documents,
         "seed": seed,
+        "parts": parts,
     }
     given = {name: value for name, value in options.items() if value is not None}
     result = lda.learning.fit(store, corpus, **(lda.paper.settings(given) if paper else given))

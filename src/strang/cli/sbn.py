@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from .base import Json, emit
+from .launch import Parts
 
 sbn_app = typer.Typer(help="Sigmoid belief networks on binary images.", no_args_is_help=True)
 data_app = typer.Typer(help="Fetch data, verified.", no_args_is_help=True)
@@ -50,6 +51,7 @@ def fit(
     persistent: Annotated[bool, typer.Option("--persistent", help="Go on from an image's last hidden units.")] = False,
     chains: Annotated[int, typer.Option(help="Networks learned side by side.")] = 1,
     seed: Annotated[int, typer.Option(help="Of starts, batches and noise.")] = 0,
+    parts: Parts = None,
     data: Source = None,
     binarisation: Binarisation = "bernoulli:0",
     validation: Annotated[int, typer.Option(help="Training images held out to watch and to choose by.")] = 1000,
@@ -81,6 +83,7 @@ def fit(
         "persistent": persistent,
         "chains": chains,
         "seed": seed,
+        "parts": parts,
         "data": data,
         "binarisation": binarisation,
         "validation": validation,

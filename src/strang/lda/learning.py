@@ -20,7 +20,7 @@ from ..prepare import Job, prepare
 from ..progress import bar
 from ..run import Run, run_blocks
 from ..schedule import slowing
-from ..store import Store, read_series
+from ..store import Store, cuts, read_series
 from ..words import dynamics_class
 from .corpus import Corpus, open_corpus
 from .page import write_page
@@ -70,6 +70,7 @@ def job_of(settings: dict[str, Any], train: Corpus, chains: int = 1) -> Job:
         seed=settings["seed"],
         average=None,
         burn_in=steps // 2,
+        parts=settings["parts"],
     )
 
 
@@ -81,6 +82,7 @@ def fit(folder: str | Path, corpus: str | Path | Corpus, *, progress: bool | Non
         raise choose("setting", sorted(unknown)[0], DEFAULTS)
     whole = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
     settings = completed({**DEFAULTS, **given}, whole)
+    settings["parts"] = cuts(folder, {"parts": settings["parts"]})["parts"]
     train, held_out = whole.split(settings["test_documents"])
     test = split(held_out.gather(np.arange(held_out.documents)), seed=settings["seed"])
     job = job_of(settings, train)
@@ -88,13 +90,14 @@ def fit(folder: str | Path, corpus: str | Path | Corpus, *, progress: bool | Non
     about = {"command": "lda fit", "options": settings, "corpus": None if corpus is whole else str(corpus)}
     store = Store(folder, job, every, about)
     try:
-        kept = load_kept(Path(folder), test, job, int(store.chain.step))
+        kept = load_kept(Path(folder), test, job, int(store.chain.step) if store.writes else 0)
         chain, kept = learn(replace(job, chain=store.chain), store, test, kept, settings, progress)
     finally:
         store.close()
-    save_topics(Path(folder), job, chain, kept, train.words, test)
+    if store.writes:
+        save_topics(Path(folder), job, chain, kept, train.words, test)
     result = summary(Path(folder), job, chain, settings, whole, test)
-    return result | {"page": write_page(Path(folder), result, whole)}
+    return result | {"page": write_page(Path(folder), result, whole) if store.writes else None}
 
 
 def learn(job: Job, store: Store, test: HeldOut, kept: Kept, settings, progress: bool | None) -> tuple[Chain, Kept]:
@@ -108,7 +111,7 @@ def learn(job: Job, store: Store, test: HeldOut, kept: Kept, settings, progress:
             done(int(chain.step))
             for chain, _ in run_blocks(job, None, store.every):
                 step = int(chain.step)
-                if (store.due(step) or step == job.steps) and chain.alive[0]:
+                if store.writes and (store.due(step) or step == job.steps) and chain.alive[0]:
                     kept, line = look(job, chain, test, kept, settings)
                     line["spent_seconds"] = clock["spent_seconds"] + time.perf_counter() - started[0]
                     line["cpu_seconds"] = clock["cpu_seconds"] + time.process_time() - started[1]
@@ -233,7 +236,7 @@ def resume(folder: Path, spec: dict[str, Any], more: int | None) -> dict[str, An
     """Go on with a stored fit to its end."""
     about = spec["about"]
     options, corpus = about.get("options"), about.get("corpus")
-    if not isinstance(options, dict) or set(options) != set(DEFAULTS) or not isinstance(corpus, str):
+    if not isinstance(options, dict) or {*options, "parts"} != set(DEFAULTS) or not isinstance(corpus, str):
         raise InputError(f"{folder / 'spec.json'} has no corpus to go on with, or is damaged.")
     if more is not None:
         raise InputError("the length of a fit is its passes; write another folder with more of them.")

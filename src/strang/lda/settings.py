@@ -30,6 +30,7 @@ DEFAULTS: dict[str, Any] = {
     "samples": 20,
     "test_documents": 1000,
     "seed": 0,
+    "parts": None,  # of a batch, to be shared by processes: by default one each
 }
 
 

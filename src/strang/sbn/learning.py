@@ -21,7 +21,7 @@ from ..models import SBN
 from ..prepare import Job, prepare
 from ..progress import bar
 from ..run import DivergenceWarning, Run, run_blocks
-from ..store import Store, read_series
+from ..store import Store, cuts, read_series
 from ..words import dynamics_class
 from .files import keep_sample, save_model
 from .page import page
@@ -48,6 +48,7 @@ DEFAULTS: dict[str, Any] = {
     "persistent": False,
     "chains": 1,
     "seed": 0,
+    "parts": None,  # of a batch, to be shared by processes: by default one each
     "data": None,
     "binarisation": "bernoulli:0",
     "validation": 1000,
@@ -60,6 +61,7 @@ def fit(folder: str | Path, *, images: Images | None = None, progress: bool | No
     if unknown:
         raise choose("setting", sorted(unknown)[0], DEFAULTS)
     settings = completed({**DEFAULTS, **given})
+    settings["parts"] = cuts(folder, {"parts": settings["parts"]})["parts"]
     images = load(settings["data"], settings["binarisation"]) if images is None else images
     train, held_out = split(images.train, settings["validation"])
     job = job_of(settings, train)
@@ -70,9 +72,10 @@ def fit(folder: str | Path, *, images: Images | None = None, progress: bool | No
         chain = learn(replace(job, chain=store.chain), store, held_out, settings, progress)
     finally:
         store.close()
-    result = summary(Path(folder), job, chain, settings, images.binarisation)
+    result = summary(Path(folder), job, chain, settings, images.binarisation, store.writes)
     result["seconds"] = time.perf_counter() - started
-    replace_file(Path(folder) / "index.html", page(Path(folder), result).encode())
+    if store.writes:
+        replace_file(Path(folder) / "index.html", page(Path(folder), result).encode())
     return result
 
 
@@ -121,6 +124,7 @@ def job_of(settings: dict[str, Any], train: np.ndarray, **grid) -> Job:
         average=None,
         burn_in=settings["burn_in"],
         gradient=gradient.latent() if settings["persistent"] else None,
+        parts=settings["parts"],
     )
 
 
@@ -141,7 +145,7 @@ def learn(job: Job, store: Store, held_out, settings: dict[str, Any], progress: 
             done(int(chain.step))
             for chain, _ in run_blocks(job, None, every):
                 step = int(chain.step)
-                if store.due(step) or step == job.steps:
+                if store.writes and (store.due(step) or step == job.steps):
                     line = glance(job, chain, held_out, settings["seed"])
                     if step > settings["burn_in"]:
                         keep_sample(store.folder, chain)
@@ -152,7 +156,7 @@ def learn(job: Job, store: Store, held_out, settings: dict[str, Any], progress: 
                     break
         except KeyboardInterrupt:
             pass
-    if int(chain.step) > store.step:
+    if store.writes and int(chain.step) > store.step:
         store.save(chain, glance(job, chain, held_out, settings["seed"]))
     return chain
 
@@ -194,13 +198,15 @@ def quick_score(position: dict[str, np.ndarray], held_out: np.ndarray, seed: int
     return -float(each.mean()) if np.isfinite(each).all() else None
 
 
-def summary(folder: Path, job: Job, chain: Chain, settings: dict[str, Any], binarisation: str) -> dict[str, Any]:
+def summary(
+    folder: Path, job: Job, chain: Chain, settings: dict[str, Any], binarisation: str, writes: bool
+) -> dict[str, Any]:
     """What came out, with the model of the first living chain saved beside its posterior samples."""
     alive = np.flatnonzero(np.asarray(chain.alive))
     outcome = Run(job, chain, 0.0, None, False)
-    if len(alive):
+    if len(alive) and writes:
         save_model(folder / "model.npz", parameters(chain, int(alive[0])))
-    else:
+    elif not len(alive):
         warnings.warn(outcome.divergence(), DivergenceWarning, stacklevel=3)
     series = read_series(folder)
     return {
@@ -266,7 +272,7 @@ def search(*, grid_steps: int = 500, **given) -> dict[str, Any]:
 def resume(folder: Path, spec: dict[str, Any], more: int | None) -> dict[str, Any]:
     """Go on with a stored fit to its end, or for so many more steps."""
     options = spec["about"].get("options")
-    if not isinstance(options, dict) or set(options) != set(DEFAULTS):
+    if not isinstance(options, dict) or {*options, "parts"} != set(DEFAULTS):
         raise InputError(f"{folder / 'spec.json'} is damaged: its options are not whole.")
     if more and options["decay"] != 1:
         raise InputError("the steps of this fit fall to an end that was fixed at its beginning; write another folder.")

@@ -1,0 +1,113 @@
+"""What a step costs when processes share its minibatch, or devices its chains, and how much they send each other.
+
+    python benchmarks/processes.py              # 1 and 2 processes, 1 and 2 devices
+    python benchmarks/processes.py 1 2 4        # so many processes
+
+A small model (a Gaussian mean: all waiting) and a large one (200 topics over 7702 words, batches of 1000 documents).
+Every process computes with one thread.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+from strang import distributed
+from strang.launch import STRANG
+
+PARTS = 4
+NUMBERS = {"gaussian": 1, "topics": 200 * 7702}
+STEPS = {"gaussian": 2000, "topics": 4}
+
+
+def job_of(name: str):
+    import numpy as np
+
+    import strang
+    from strang.prepare import prepare
+
+    rng = np.random.default_rng(0)
+    settings = {"average": None, "steps": 10**6, "parts": PARTS}
+    if name == "gaussian":
+        data = strang.data.arrays(rng.normal(size=1000).astype(np.float32), batch=100)
+        return prepare(strang.models.Gaussian(), data, strang.SGHMC(friction=10.0), step_size=1e-3, **settings)
+    from strang.lda import from_csr
+
+    words = [f"w{k}" for k in range(7702)]
+    indices = np.concatenate([rng.choice(7702, 100, replace=False) for _ in range(4000)])
+    corpus = from_csr(np.arange(0, 400_001, 100), indices, np.ones(400_000, int), words)
+    model = strang.models.LDA(200, 7702, parametrisation="expanded-mean", documents=corpus)
+    data = strang.data.arrays(np.arange(4000, dtype=np.uint32), batch=1000, order="reshuffled")
+    return prepare(model, data, strang.SGRLD(), step_size=1e-4, **settings)
+
+
+def measure(name: str) -> None:
+    """Seconds a step in this process, told by the first of them."""
+    distributed.start()
+    from strang.team import Team
+
+    team = Team(job_of(name), 1)
+    team.advance(2)  # compiles
+    best = work = float("inf")
+    for k in range(3):
+        started, worked = time.perf_counter(), time.process_time()
+        team.advance(2 + (k + 1) * STEPS[name])
+        best = min(best, time.perf_counter() - started)
+        work = min(work, time.process_time() - worked)
+    if distributed.rank() == 0:
+        print(json.dumps({"seconds": best / STEPS[name], "cpu": work / STEPS[name]}))
+
+
+def measure_devices(count: int) -> None:
+    """Chain-steps a second of the paper's Gaussian model with 200 chains, in groups."""
+    import jax
+
+    jax.config.update("jax_num_cpu_devices", count)
+    import numpy as np
+
+    import strang
+    from strang.prepare import prepare
+    from strang.team import Team
+
+    data = strang.data.arrays(np.random.default_rng(0).normal(size=1000).astype(np.float32), batch=10)
+    settings = {"step_size": 1e-3, "chains": 200, "steps": 10**6, "average": None, "groups": 2, "devices": count}
+    team = Team(prepare(strang.models.Gaussian(), data, strang.SGHMC(friction=10.0), **settings), 1)
+    team.advance(256)
+    started = time.perf_counter()
+    team.advance(20_000)
+    print(json.dumps({"seconds": (time.perf_counter() - started) / 19_744}))
+
+
+def ask(*command: str) -> dict[str, float]:
+    one = dict.fromkeys(("NPROC", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **one})
+    return json.loads(done.stdout)
+
+
+def main(counts: list[int]) -> None:
+    for name, numbers in NUMBERS.items():
+        first = None
+        for count in counts:
+            found = ask(*STRANG, "launch", "-n", str(count), "--", sys.executable, __file__, "--measure", name)
+            first = first or found
+            received = (count - 1) * -(-PARTS // count) * 4 * numbers
+            print(
+                f"{name}: {PARTS} parts, {count} process{'es' * (count > 1)}: {1e3 * found['seconds']:.3g} ms a step "
+                f"({first['seconds'] / found['seconds']:.2f} times as fast), {1e3 * found['cpu']:.3g} ms of CPU each "
+                f"({first['cpu'] / found['cpu']:.2f} times less), which receives {received:,} bytes",
+                flush=True,
+            )
+    for count in (1, 2):
+        seconds = ask(sys.executable, __file__, "--devices", str(count))["seconds"]
+        print(f"200 chains in 2 groups on {count} device{'s' * (count > 1)}: {200 / seconds:,.0f} chain-steps a second")
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["--measure", name]:
+            measure(name)
+        case ["--devices", count]:
+            measure_devices(int(count))
+        case counts:
+            main([int(count) for count in counts] or [1, 2])
