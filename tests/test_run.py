@@ -243,7 +243,7 @@ def test_memory_of_the_record_does_not_grow(numbers):
 
 
 def test_interrupt_returns_what_there_is(numbers, monkeypatch):
-    def interrupted(job, every, most=None):
+    def interrupted(job, *_):
         yield next(iter(run_blocks(job, 64)))
         raise KeyboardInterrupt
 

@@ -238,7 +238,7 @@ def test_trees_and_small_floats_are_files_by_name(numbers, tmp_path):
 
 
 def test_an_interrupted_run_is_saved(numbers, tmp_path, monkeypatch):
-    def interrupted(job, every, most=None):
+    def interrupted(job, *_):
         yield next(iter(run_blocks(job, 64)))
         raise KeyboardInterrupt
 
