@@ -43,6 +43,7 @@ def test_imports_go_one_way():
     order = [
         "errors",
         "files",
+        "calibration",
         "tree",
         "random",
         "progress",

@@ -2,6 +2,7 @@
 
 __version__ = "0.1.0"
 
+from . import calibration as calibration
 from . import certificate as certificate
 from . import data as data
 from . import gradient as gradient
