@@ -9,7 +9,7 @@ from .errors import InputError
 
 
 class Bin(NamedTuple):
-    """The predictions of about the same confidence: its mean, the share of them that is right, and how many they are."""
+    """Predictions of about the same confidence: its mean, the share of them that is right, and how many they are."""
 
     confidence: float
     accuracy: float
@@ -28,8 +28,8 @@ def reliability(probabilities, labels, bins: int = 15) -> list[Bin]:
     """Predictions sorted into `bins` of equal width by the probability of the class they chose; empty ones are left
     out.
 
-    >>> reliability([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], [0, 1, 0], bins=2)
-    [Bin(confidence=0.7666666666666666, accuracy=0.6666666666666666, cases=3)]
+    >>> reliability([[0.75, 0.25], [0.25, 0.75]], [0, 0], bins=2)
+    [Bin(confidence=0.75, accuracy=0.5, cases=2)]
     """
     probabilities, labels = checked(probabilities, labels)
     confidence, right = probabilities.max(1), probabilities.argmax(1) == labels
