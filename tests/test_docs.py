@@ -66,6 +66,7 @@ def test_imports_go_one_way():
         "store",
         "arviz",
         "run",
+        "cluster",
         "theory",
         "certificate",
         "words",

@@ -4,6 +4,7 @@ __version__ = "0.1.0"
 
 from . import calibration as calibration
 from . import certificate as certificate
+from . import cluster as cluster
 from . import data as data
 from . import gradient as gradient
 from . import images as images
