@@ -10,6 +10,7 @@ same bit for bit. A kill counts as one `before` the first save, `in` a save (whi
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -94,62 +95,74 @@ KINDS = {"gaussian": gaussian, "bnn": bnn, "sbn": sbn, "lda": lda}
 
 
 def start(command: list[str], folder: Path) -> subprocess.Popen:
-    """In a session of its own, so that a kill takes all its processes."""
     return subprocess.Popen(
         [*command, *([] if "--sample-bnn" in command else ["--store"]), str(folder)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        start_new_session=True,
     )
 
 
-def saves(folder: Path) -> int:
-    return len(read_series(folder))
+def last_save(folder: Path) -> int:
+    """When its chain was saved; 0: never."""
+    try:
+        return (folder / "chain.npz").stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def kill_sometime(command: list[str], folder: Path, dice: random.Random, first: float, whole: float) -> str | None:
     """Kill the run at a random moment: one time in four before its first save now, else after it. Gives what it printed
     if it came to its end before."""
-    process, before = start(command, folder), saves(folder)
+    before, process, killed = last_save(folder), start(command, folder), False
     if dice.random() < 0.25:
         wait = dice.uniform(0, first)
     else:
         deadline = time.monotonic() + PATIENCE
-        while process.poll() is None and saves(folder) <= before and time.monotonic() < deadline:
+        while process.poll() is None and last_save(folder) == before and time.monotonic() < deadline:
             time.sleep(0.003)
         wait = dice.uniform(0, max(whole - first, 0.05))
     try:
         process.wait(wait)
     except subprocess.TimeoutExpired:
         kill(process, dice)
+        killed = True
     printed = process.communicate()[0]
-    return printed if process.returncode == 0 else None
+    if process.returncode and not killed:
+        raise SystemExit(f"{' '.join(command)} in {folder} ended by itself with {process.returncode}")
+    return None if process.returncode else printed
 
 
 def kill(process: subprocess.Popen, dice: random.Random) -> None:
     """All its processes, as a failing machine would; or where there are several, half of the times one of them, whose
     death must end the others."""
-    group = members(process.pid)
-    if len(group) > 1 and dice.random() < 0.5:
-        os.kill(dice.choice(group), signal.SIGKILL)
-        try:
-            process.wait(PATIENCE)
-            return
-        except subprocess.TimeoutExpired:
-            print(f"{len(members(process.pid))} processes outlived the death of one", file=sys.stderr)
-    os.killpg(process.pid, signal.SIGKILL)
+    family = descent(process.pid)
+    for pid in [dice.choice(family)] if len(family) > 1 and dice.random() < 0.5 else family:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + PATIENCE
+    while set(parents()) & set(family) - {process.pid} or process.poll() is None:
+        if time.monotonic() > deadline:
+            raise SystemExit("some processes outlived the death of another")
+        time.sleep(0.01)
 
 
-def members(session: int) -> list[int]:
-    """The processes of a session."""
-    found = []
+def parents() -> dict[int, int]:
+    """The parent of every living process."""
+    found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            if int(path.read_text().rpartition(")")[2].split()[3]) == session:
-                found.append(int(path.parent.name))
-        except (OSError, IndexError, ValueError):
-            continue
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if state != "Z":
+                found[int(path.parent.name)] = int(parent)
+    return found
+
+
+def descent(pid: int) -> list[int]:
+    """The process, its children, theirs, ..."""
+    known, found = parents(), [pid]
+    for each in found:
+        found += [child for child, parent in known.items() if parent == each]
     return found
 
 
@@ -179,7 +192,7 @@ def left_alone(command: list[str], folder: Path) -> tuple[dict, float, float]:
     process = start(command, folder)
     while process.poll() is None and first is None:
         time.sleep(0.01)
-        first = time.monotonic() - started if saves(folder) else None
+        first = time.monotonic() - started if last_save(folder) else None
     printed, _ = process.communicate(timeout=PATIENCE)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
