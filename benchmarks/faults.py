@@ -27,7 +27,7 @@ import numpy as np
 from strang.store import read_arrays, read_series
 
 STRANG = [sys.executable, "-c", "from strang.cli import main; main()"]
-TIMES = ("seconds", "per_second", "model")  # how names end of what differs from run to run; a model's is its path
+TIMES = ("seconds", "per_second")  # how the names of times end
 PATIENCE = 300  # seconds that a run may take
 
 
@@ -181,7 +181,8 @@ def where(folder: Path) -> str:
 
 def outcome(folder: Path, printed: str) -> dict:
     """What was printed but times, and the bytes of all that was saved but times."""
-    told = {name: value for name, value in json.loads(printed).items() if not name.endswith(TIMES)}
+    told = json.loads(printed.replace(str(folder), "FOLDER"))
+    told = {name: value for name, value in told.items() if not name.endswith(TIMES)}
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.np[yz]")}
     return {"told": told, "steps": [line["step"] for line in read_series(folder)], **files}
 

@@ -5,8 +5,9 @@
 
 The run is kept in a folder: after a kill, the same command goes on where it was. The last lines compare the average
 over the posterior with one draw from it, with the posterior's mode, and with what people train, maximum likelihood;
-these two are found by Adam with as many gradients. reliability.png shows how often each is right when it says that it
-is so sure.
+these two are found by Adam with as many gradients. Averaging makes much of single draws; against an optimiser that
+suits the problem it has more to win where data are few. reliability.png shows how often each is right when it says that
+it is so sure.
 """
 
 import argparse
@@ -34,10 +35,10 @@ def main():
     rows = len(digits.train[0]) if not given.quick else 2000
     train = tuple(array[:rows] for array in digits.train)
     images, labels = digits.test
-    hidden, chains, steps = (30, 1, 1500) if given.quick else (100, 2, 9000)
+    hidden, chains, steps = (30, 2, 1500) if given.quick else (100, 2, 9000)
 
     widths = (images.shape[1], hidden, 10)
-    model = strang.models.BNN(widths, prior_sd=3.0)
+    model = strang.models.BNN(widths, prior_sd=5.0)
     data = strang.data.arrays(train, batch=100, order="symmetric")
 
     # A posterior narrows as 1/√N, and its time scales with it. The step falls to a quarter, so that the latter half of

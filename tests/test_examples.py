@@ -63,7 +63,7 @@ def test_mnist_bnn(run_example, small_digits, tmp_path):
     pytest.importorskip("matplotlib")
     printed, _ = run_example("mnist_bnn.py", "--quick", "--data", small_digits, "--out", tmp_path)
     rows = re.findall(r"^(\w[\w ]+?)  +([\d.]+) +([\d.]+) +([\d.]+)$", printed, re.MULTILINE)
-    assert [name for name, *_ in rows] == ["maximum likelihood", "posterior mode", "one draw", "mean of 25 draws"]
+    assert [name for name, *_ in rows] == ["maximum likelihood", "posterior mode", "one draw", "mean of 50 draws"]
     assert all(float(accuracy) > 0.5 for _, accuracy, _, _ in rows)
     assert (tmp_path / "reliability.png").read_bytes().startswith(b"\x89PNG")
     assert read_series(tmp_path)[-1]["step"] == 1500

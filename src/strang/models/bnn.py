@@ -53,6 +53,7 @@ class BNN:
         # A label that is no class's number ends the chain instead of counting as the nearest one.
         return jax.nn.log_softmax(self.logits(position, x)).at[label].get(mode="fill", wrap_negative_indices=False)
 
+    @partial(jax.jit, static_argnums=0)
     def init(self, key):
         """The usual random start, of scale 1/√inputs whatever the prior: a wide one would begin with dead units."""
         keys = jax.random.split(key, len(self.widths) - 1)
