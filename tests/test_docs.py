@@ -43,6 +43,7 @@ def test_imports_go_one_way():
     order = [
         "errors",
         "files",
+        "calibration",
         "tree",
         "random",
         "distributed",
@@ -68,6 +69,7 @@ def test_imports_go_one_way():
         "store",
         "arviz",
         "run",
+        "cluster",
         "theory",
         "certificate",
         "words",

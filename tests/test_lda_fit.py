@@ -1,6 +1,7 @@
 """Learning topics: planted ones are found, a killed fit goes on to the same bytes, bad input is refused."""
 
 import json
+import resource
 import shutil
 
 import numpy as np
@@ -75,6 +76,20 @@ def test_a_killed_fit_goes_on_to_the_same_bytes(fitted, corpus, tmp_path):
         assert result[name] == expected[name]
     for name in ("chain.npz", "topics.npz"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_a_full_disk_is_told_with_what_is_kept(fitted, corpus, tmp_path):
+    """The system refuses to let a file grow beyond a limit, as a full disk would, first where averages are written."""
+    (whole,), folder = fitted[0].glob("kept-*.npz"), tmp_path / "run"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (whole.stat().st_size - 1, hard))
+    try:
+        with pytest.raises(OSError, match="File too large; the run is kept up to step 0, and the same call") as told:
+            learning.fit(folder, corpus, progress=False, **SMALL)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert told.value.filename == str(folder)
+    assert not list(folder.glob("*.npz")) + list(folder.glob(".kept*"))  # nothing half written
 
 
 def test_damage_and_other_settings_are_refused(fitted, corpus, tmp_path):

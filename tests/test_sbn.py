@@ -1,5 +1,6 @@
 """Learning a belief network: the folder it leaves, resuming after a kill, the grid, the page, bad input."""
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -12,7 +13,7 @@ from browser import chromium, problems
 from killing import kill_after_first_save
 from strang import cli, sbn
 from strang.errors import InputError
-from strang.sbn import learning
+from strang.sbn import files, learning
 from strang.store import read_series
 
 SMALL = {"hidden": 4, "steps": 24, "every": 4, "burn_in": 12, "batch_size": 8, "sweeps": 2, "validation": 10}
@@ -85,6 +86,18 @@ def test_a_killed_fit_goes_on_to_the_same_bytes(pictures, fitted, tmp_path):
         [(line["step"], line["nll"], line["temperature"]) for line in read_series(f)] for f in (folder, whole)
     )
     assert one == other
+
+
+def test_a_full_disk_is_told_with_what_is_kept(pictures, fitted, tmp_path, monkeypatch):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "replace_file", full)
+        with pytest.raises(OSError, match="No space left on device; the run is kept up to step 12, and the same call"):
+            sbn.fit(tmp_path, data=str(pictures), progress=False, **SMALL)
+    assert sbn.fit(tmp_path, data=str(pictures), progress=False, **SMALL)["finished"]
+    assert (tmp_path / "model.npz").read_bytes() == (fitted[0] / "model.npz").read_bytes()
 
 
 def test_more_steps_and_other_settings(fitted, pictures, tmp_path):

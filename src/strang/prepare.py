@@ -152,19 +152,34 @@ def spread_over_chains(dynamics, chains: int):
 def starts(model, init, keys) -> Tree:
     """One position a chain: the model's own start, or `init` (a position, or a function of a `jax.random` key)."""
     init = model.init if init is None else init
-    if callable(init):
-        positions = jax.vmap(lambda key: init(random.jax_key(random.fold(key, 1))))(keys.start)
+    if callable(init) and jax.tree_util.all_leaves([init]):  # a module that can be called is a position all the same
+        positions = jax.vmap(lambda key: floats(init(random.jax_key(random.fold(key, 1)))))(keys.start)
     else:
-        positions = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (len(keys.start), *np.shape(x))), init)
-    leaves = jax.tree.leaves(positions)
-    if not leaves:
-        raise InputError("the start holds no numbers; init must give a position: a pytree of float arrays.")
-    for leaf in leaves:
-        if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            raise InputError(f"a start has dtype {leaf.dtype}; positions must be floating-point, such as jnp.zeros(3).")
-        if not np.isfinite(np.asarray(leaf, float)).all():
-            raise InputError("a start is not finite; init must give finite numbers.")
+        positions = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys.start), *x.shape)), floats(init))
+    if not all(np.isfinite(np.asarray(leaf, float)).all() for leaf in jax.tree.leaves(positions)):
+        raise InputError("a start is not finite; init must give finite numbers.")
     return positions
+
+
+def floats(position: Tree) -> Tree:
+    """The position as arrays, if all that it holds are floating-point numbers."""
+    places = jax.tree_util.tree_leaves_with_path(position)
+    if not places:
+        raise InputError("the start holds no numbers; init must give a position: a pytree of float arrays.")
+    for path, leaf in places:
+        where = f" at {jax.tree_util.keystr(path)}" if path else ""
+        try:
+            dtype = jnp.asarray(leaf).dtype
+        except TypeError:
+            raise InputError(
+                f"a start holds a {type(leaf).__name__}{where}, which cannot be sampled; give its arrays only, as "
+                "eqx.partition(module, eqx.is_inexact_array)[0] does, and put the rest back in the model."
+            ) from None
+        if not jnp.issubdtype(dtype, jnp.floating):
+            raise InputError(
+                f"a start has dtype {dtype}{where}; positions must be floating-point, such as jnp.zeros(3)."
+            )
+    return jax.tree.map(jnp.asarray, position)
 
 
 def check_correction(dynamics, step, h: float) -> None:

@@ -36,6 +36,9 @@ app.command()(launch)
 UsageError: Any = typer.BadParameter.__bases__[0]  # what every mistake on the command line is
 
 
+Scheduler = Annotated[str | None, typer.Option(help="The address of a Dask scheduler whose workers are to run it.")]
+
+
 class Shape(StrEnum):
     fixed = "fixed"
     decreasing = "decreasing"
@@ -225,6 +228,10 @@ def gaussian(
     every: Annotated[int | None, typer.Option(help="Steps between saves; by default about ten seconds.")] = None,
     thin: Annotated[int | None, typer.Option(help="Keep every so manieth position in the folder.")] = None,
     parts: Parts = None,
+    scheduler: Scheduler = None,
+    groups: Annotated[
+        int | None, typer.Option(help="Run the chains in so many groups; by default one a worker.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """The paper's experiment: the average of θ² over a Gaussian posterior, with its exact bias and MSE beside it."""
@@ -258,7 +265,8 @@ def gaussian(
         "parts": parts,
     }
     about = {"command": "sample gaussian", "options": options, "every": every}
-    result = experiment.from_options(options, store=store, every=every, about=about)
+    kept: dict[str, Any] = {"store": store, "every": every, "about": about}
+    result = experiment.from_options(options, **kept, scheduler=scheduler, groups=groups)
     emit(result, json, experiment.describe(result))
 
 
@@ -297,6 +305,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Where index.html and results.json go.")] = Path("report"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Make all parts anew, also those kept in OUT/parts.")] = False,
     corpus: Annotated[Path | None, typer.Option(help="Topic models on a prepared corpus, not on a drawn one.")] = None,
+    scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """Reproduce the paper as one HTML page: simulated points over exact curves, and a verdict on every claim.
@@ -307,5 +316,5 @@ def reproduce(
     from .. import reproduce as paper
 
     effort = (paper.FULL if full else paper.QUICK)._replace(corpus=str(corpus) if corpus else None)
-    report = paper.reproduce(figures or [], effort=effort, out=out, fresh=fresh)
+    report = paper.reproduce(figures or [], effort=effort, out=out, fresh=fresh, scheduler=scheduler)
     emit(paper.results(report, paper.about_page(report)), json, paper.describe(report, out))

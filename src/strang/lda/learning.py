@@ -115,7 +115,8 @@ def learn(job: Job, store: Store, test: HeldOut, kept: Kept, settings, progress:
                     kept, line = look(job, chain, test, kept, settings)
                     line["spent_seconds"] = clock["spent_seconds"] + time.perf_counter() - started[0]
                     line["cpu_seconds"] = clock["cpu_seconds"] + time.process_time() - started[1]
-                    save_kept(store.folder, kept, step)
+                    with store.telling():
+                        save_kept(store.folder, kept, step)
                     store.save(chain, line)
                     forget_kept(store.folder, step)
                     text = f"perplexity {line['perplexity_last']:.0f}"

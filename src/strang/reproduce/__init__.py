@@ -7,9 +7,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from .. import cluster
 from ..errors import choose
 from ..progress import track
-from . import figure1, figure2, figure3, mean_flow, second_order, table1, theorems, unit
+from . import figure1, figure2, figure3, mean_flow, second_order, shelf, table1, theorems, unit
 from .record import FULL, QUICK, Effort, Figure, Verdict
 from .shelf import keep, versions, write
 
@@ -42,20 +43,38 @@ class Report(NamedTuple):
 
 
 def reproduce(
-    names: list[str], *, effort: Effort = QUICK, out: Path, fresh: bool = False, progress: bool | None = None
+    names: list[str],
+    *,
+    effort: Effort = QUICK,
+    out: Path,
+    fresh: bool = False,
+    progress: bool | None = None,
+    scheduler: str | None = None,
 ) -> Report:
-    """Make the figures (by default all) and write `index.html` and `results.json` to `out`."""
+    """Make the figures (by default all) and write `index.html` and `results.json` to `out`; with the address of a Dask
+    scheduler its workers make the parts."""
     from . import page
 
     for name in names:
         if name not in FIGURES and name != "all":
             raise choose("figure", name, [*FIGURES, "all"])
     chosen = list(FIGURES) if not names or "all" in names else list(dict.fromkeys(names))
-    report = make(chosen, effort, out / "parts", fresh, progress)
+    made = hand_out(scheduler, chosen, effort, out / "parts", fresh, progress) if scheduler else 0
+    report = make(chosen, effort, out / "parts", fresh and not made, progress)
+    report = report._replace(reused=report.reused - made)
     about = about_page(report)
     write(out / "results.json", json.dumps(results(report, about), indent=1, allow_nan=False))
     write(out / "index.html", page.render(report.figures, report.verdicts, about))
     return report
+
+
+def hand_out(scheduler: str, names: list[str], effort: Effort, folder: Path, fresh: bool, progress: bool | None) -> int:
+    """Let a cluster make the parts that are not kept yet, and keep each as it comes; gives their number."""
+    wanted = {str(shelf.place(part, folder)): part for name in names for part in FIGURES[name].parts(effort)}
+    missing = [part for part in wanted.values() if fresh or shelf.find(part, folder) is None]
+    for number, made in cluster.spread(scheduler, shelf.make, missing, "parts", progress) if missing else ():
+        shelf.put(missing[number], made, folder)
+    return len(missing)
 
 
 def make(names: list[str], effort: Effort, folder: Path, fresh: bool, progress: bool | None) -> Report:

@@ -51,20 +51,37 @@ def key(part: Part) -> dict[str, Any]:
     return {"function": function, "settings": part.settings, "code": fingerprint()}
 
 
-def keep(part: Part, folder: Path, fresh: bool = False) -> Kept:
-    """The part's result: from the folder if exactly this was kept there, else made now and kept."""
-    wanted = key(part)
-    name = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:24]
-    path = folder / f"{name}.json"
-    found = read(path)
-    if not fresh and found is not None and found.get("key") == wanted:
-        return Kept(found["result"], found["seconds"], True)
+def place(part: Part, folder: Path) -> Path:
+    name = hashlib.sha256(json.dumps(key(part), sort_keys=True).encode()).hexdigest()[:24]
+    return folder / f"{name}.json"
+
+
+def find(part: Part, folder: Path) -> Kept | None:
+    """The part's result if exactly this was kept in the folder."""
+    found = read(place(part, folder))
+    if found is None or found.get("key") != key(part):
+        return None
+    return Kept(found["result"], found["seconds"], True)
+
+
+def make(part: Part) -> Kept:
+    """The part's result, made now, in whatever process."""
     started = time.perf_counter()
     result = part.function(**part.settings)
-    seconds = time.perf_counter() - started
-    content = {"result": result, "seconds": seconds, "key": wanted}
-    write(path, json.dumps({**content, "checksum": checksum(content)}, allow_nan=False))
-    return Kept(result, seconds, False)
+    return Kept(result, time.perf_counter() - started, False)
+
+
+def put(part: Part, made: Kept, folder: Path) -> Kept:
+    """Keep what was made."""
+    content = {"result": made.result, "seconds": made.seconds, "key": key(part)}
+    write(place(part, folder), json.dumps({**content, "checksum": checksum(content)}, allow_nan=False))
+    return made
+
+
+def keep(part: Part, folder: Path, fresh: bool = False) -> Kept:
+    """The part's result: from the folder if it was kept there, else made now and kept."""
+    found = None if fresh else find(part, folder)
+    return put(part, make(part), folder) if found is None else found
 
 
 def checksum(content: dict[str, Any]) -> str:

@@ -148,7 +148,8 @@ def learn(job: Job, store: Store, held_out, settings: dict[str, Any], progress: 
                 if store.writes and (store.due(step) or step == job.steps):
                     line = glance(job, chain, held_out, settings["seed"])
                     if step > settings["burn_in"]:
-                        keep_sample(store.folder, chain)
+                        with store.telling():
+                            keep_sample(store.folder, chain)
                     store.save(chain, line)
                     text = ", ".join(f"{name} {line[name]:.4g}" for name in ("nll", "temperature") if line[name])
                 done(step, text)
