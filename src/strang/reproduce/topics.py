@@ -171,7 +171,8 @@ def halves(effort: Effort, results: list[Any]) -> tuple[list[Panel], list[Table]
 
 
 def point(x: float, value: float | None) -> Point:
-    return {"x": x, "value": value, "se": None, "exact": value}
+    """A cross above the axes where there is no value."""
+    return {"x": x, "value": value, "se": None, "exact": value, "diverged": 0 if value else 1}
 
 
 def against_documents(topics: int, found: dict[str, list[dict[str, Any]]]) -> Panel:
@@ -189,7 +190,7 @@ def against_steps(topics: int, found: dict[str, list[dict[str, Any]]]) -> Panel:
     series = [
         Series(
             method,
-            [point(row["step_size"], row["last"]) for row in found[method] if row["last"]],
+            [point(row["step_size"], None if is_broken(row) else row["last"]) for row in found[method]],
             method == "SGHMC-S",
         )
         for method in [*SECOND_ORDER, ON_THE_SAME]
