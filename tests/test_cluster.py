@@ -163,6 +163,12 @@ def test_bad_numbers_of_groups_are_refused(groups):
         cluster.sample(None, groups=groups, **settings(steps=1))
 
 
+def test_data_on_disk_are_refused(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones(9, np.float32))
+    with pytest.raises(InputError, match="they must be in memory"):
+        cluster.sample(None, **settings(data=strang.data.files(tmp_path / "x.npy", batch=3)))
+
+
 def test_no_scheduler_is_told(monkeypatch):
     monkeypatch.setattr(cluster, "PATIENCE", 0.3)
     with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):

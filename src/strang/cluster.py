@@ -45,6 +45,8 @@ def sample(
     differently where other numbers of chains are compiled together. Everything is checked before anything is sent; data
     and model are sent once. A group whose worker dies is run again on another.
     """
+    if getattr(data, "source", None) is not None:
+        raise InputError("a cluster is sent its data, so they must be in memory: write strang.data.arrays(...).")
     job = prepare(model, data, dynamics, progress=progress, **settings)
     chains, x64 = job.program.chains, jnp.result_type(float) == np.float64
     if groups is not None and (isinstance(groups, bool) or int(groups) != groups or not 1 <= groups <= chains):
