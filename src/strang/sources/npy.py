@@ -4,12 +4,13 @@ Rows are read by `pread`, not mapped: memory stays flat, and a file that is cut 
 is an error and not the end of the process. Rows that lie close together are read together, and little data only once.
 """
 
+import importlib.util
 import math
 import os
 import warnings
 import weakref
-from collections.abc import Iterator
-from itertools import pairwise, repeat
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from ..errors import InputError, first_line
 GAP = 1 << 12  # bytes that are rather read than skipped: what one more call costs
 PIECE = 1 << 23  # bytes read together
 OPEN_FILES = 64  # of one array
+MANY = 16  # reads from which on the interpreter is what takes time
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -136,14 +138,14 @@ class Shards:
         """So many rows from each of these numbers on, of a file that is still what it was."""
         lengths, offsets = counts * self.width, shard.offset + begins * self.width
         try:
-            handle = self.handle(shard.path)
-            content = b"".join(map(os.pread, repeat(handle), lengths.tolist(), offsets.tolist()))
+            handle, content = self.handle(shard.path), np.empty(int(lengths.sum()), np.uint8)
+            done = reader(len(lengths))(handle, content, lengths, offsets)
             mark = mark_of(shard.path, handle)
         except OSError as error:
             raise InputError(f"{shard.path} cannot be read ({error.strerror}).") from None
-        if mark[:3] != shard.mark[:3] or len(content) != lengths.sum():
+        if mark[:3] != shard.mark[:3] or done != len(content):
             raise InputError(f"{shard.path} was changed while it was in use; open it again when it is whole.")
-        return np.frombuffer(content, self.stored).reshape(-1, *self.datum.shape)
+        return content.view(self.stored).reshape(-1, *self.datum.shape)
 
     def handle(self, path: Path) -> int:
         """The file open for reading; the one opened longest ago is closed where there are many."""
@@ -159,6 +161,24 @@ class Shards:
         for shard in self.shards:
             for begin in range(0, shard.shape[0], most):
                 yield self.content(shard, np.array([begin]), np.array([min(most, shard.shape[0] - begin)]))
+
+
+def reader(count: int) -> Callable:
+    """What reads so many runs of rows: a compiled loop where there is one and they are many."""
+    if count >= MANY and importlib.util.find_spec("numba") is not None:
+        from ..kernels.pread import read_into
+
+        return read_into
+    return read_one_by_one
+
+
+def read_one_by_one(handle: int, content: np.ndarray, lengths: np.ndarray, offsets: np.ndarray) -> int:
+    done, memory = 0, content.data
+    for length, offset in zip(lengths.tolist(), offsets.tolist(), strict=True):
+        if os.preadv(handle, [memory[done : done + length]], offset) != length:
+            break
+        done += length
+    return done
 
 
 class Held:
