@@ -332,6 +332,20 @@ def test_sgrld_keeps_the_posterior(inverse, double_precision):
     assert abs(stationarity(dynamics, without_divergence)) > 1e-2
 
 
+def test_the_split_step_has_the_sde_s_moments(double_precision):
+    """Mean and variance of a step are θ + h drift and 2 h θ up to h²; with another metric it is refused."""
+    dynamics, step = SGRLD(), SGRLD().steps["split"]
+    t, h = jnp.asarray([0.7, 2.0]), 1e-4
+    nodes, weights = np.polynomial.hermite_e.hermegauss(9)
+    moved = np.array([step(dynamics, dynamics.at(t), h, jax.grad(hill), (jnp.full(2, z),)).position for z in nodes])
+    mean = weights @ moved / weights.sum()
+    variance = weights @ (moved - mean) ** 2 / weights.sum()
+    np.testing.assert_allclose((mean - t) / h, dynamics.drift(dynamics.at(t), jax.grad(hill))[0], rtol=1e-2)
+    np.testing.assert_allclose(variance / h, 2 * t, rtol=1e-2)
+    with pytest.raises(strang.InputError, match="mirrored-euler"):
+        step(SGRLD(inverse_metric=jnp.ones_like), dynamics.at(t), h, jax.grad(hill), (t,))
+
+
 def test_sgrld_with_metric_one_is_sgld(double_precision):
     plain, flat = strang.SGLD(), SGRLD(inverse_metric=jnp.ones_like)
     t, z = jnp.asarray([0.3, -0.8]), jnp.asarray([0.4, -0.6])
@@ -363,6 +377,10 @@ def test_sgrld_of_lda_is_that_of_patterson_and_teh(double_precision):
     plain = t + 0.5 * drift + jnp.sqrt(2 * 0.5 * t) * z
     np.testing.assert_allclose(moved, jnp.abs(plain), rtol=1e-12)
     assert (plain < 0).any()
+    shaken = (jnp.sqrt(t) + jnp.sqrt(0.25) * z) ** 2
+    there = counts + 0.3 - 0.5 - shaken - counts.sum(0) * ours.topics_of(shaken)
+    split = dynamics.steps["split"](dynamics, dynamics.at(t), 0.5, gradient, (z,)).position
+    np.testing.assert_allclose(split, jnp.abs(shaken + 0.5 * there), rtol=1e-12)
     stuck = dynamics.steps["mirrored-euler"](dynamics, dynamics.at(t.at[0, 0].set(0)), 0.5, gradient, (z,)).position
     assert np.isfinite(stuck).all()
 
@@ -429,10 +447,12 @@ def test_runs_sample_the_posterior_of_the_topics_and_go_on_bit_for_bit(name):
         "SGRLD": (SGRLD(), "expanded-mean", 0.05),
         "SGRLD, scaled": (SGRLD(), "expanded-mean", 0.05),
     }[name]
+    integrator = "split" if name.endswith("scaled") else None
     scale = 4.0 if name.endswith("scaled") else 0.0
     ours = strang.models.LDA(2, 3, alpha=0.5, beta=1.0, parametrisation=parametrisation, sweeps=6, scale=scale)
     data = strang.data.arrays(rows, order="full")
     settings = {"step_size": h, "chains": 10, "average": lambda t: (ours.topics_of(t) ** 2).sum(1)}
+    settings["integrator"] = integrator
     first, longer = (strang.sample(ours, data, dynamics, steps=steps, **settings) for steps in (20, 60))
     np.testing.assert_array_equal(first.more(40).chain.state.position, longer.chain.state.position)
     exact = exact_second_moments(rows, 2, 0.5, 1.0)

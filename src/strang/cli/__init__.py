@@ -93,8 +93,8 @@ def order(
 
     kind = dynamics_class(dynamics)
     step = spell(kind, integrator)
-    if step.name == "mirrored-euler":
-        raise InputError("mirrored-euler is not smooth at 0, so it has no Taylor series to certify; choose euler.")
+    if step.name in ("mirrored-euler", "split"):
+        raise InputError(f"{step.name} is not smooth at 0, so it has no Taylor series to certify; choose euler.")
     certificate = weak_order(step, kind, batches)
     invariant = invariant_order(step, kind, batches)
     result = {

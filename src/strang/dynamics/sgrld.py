@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ..errors import InputError
 from ..integrator import Step
 from ..tree import Tree, axpy, multiply, subtract
 
@@ -70,7 +71,20 @@ def mirrored_euler(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDStat
     return SGRLDState(jax.tree.map(jnp.abs, euler(dynamics, state, h, gradient, noise).position))
 
 
+def split(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDState:
+    """The noise alone, solved exactly, then the drift, mirrored at 0. With G⁻¹ = diag(θ) the noise moves √θ by
+    √(h/2) ξ, in Stratonovich's sense, which leaves ½ less of drift. Numbers near 0 end up smaller than by Euler's step,
+    whose noise throws them to the order of h."""
+    if dynamics.inverse_metric is not identity:
+        raise InputError("split solves the noise of G⁻¹ = diag(θ) only; write integrator='mirrored-euler'.")
+    shaken = jax.tree.map(lambda t, z: (jnp.sqrt(t) + jnp.sqrt(h / 2) * z) ** 2, state.position, noise[0])
+    shaken = jax.tree.map(lambda new, old: new.astype(old.dtype), shaken, state.position)
+    (drift,) = dynamics.drift(SGRLDState(shaken), gradient)
+    return SGRLDState(jax.tree.map(lambda t, d: jnp.abs(t + (h * (d - 0.5)).astype(t.dtype)), shaken, drift))
+
+
 SGRLD.steps = {
     "euler": Step("euler", euler, order=1, gradients=1, noises=1),
     "mirrored-euler": Step("mirrored-euler", mirrored_euler, order=1, gradients=1, noises=1),
+    "split": Step("split", split, order=1, gradients=1, noises=1),
 }

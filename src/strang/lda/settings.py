@@ -44,6 +44,7 @@ def completed(settings: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
     riemannian, heavy = kind == "sgrld", kind in ("sghmc", "sgnht")
     chosen = {
         "parametrisation": "expanded-mean" if riemannian else "expanded-natural",
+        "integrator": "split" if riemannian else None,
         "decay": 0.6 if riemannian else 0.0,
         "delay": 8.0 if riemannian else 1000.0,
         "batch": max(1, min(round(BATCH_TOKENS * documents / tokens), documents // 10)),
