@@ -29,6 +29,7 @@ from strang.store import read_arrays, read_series
 STRANG = [sys.executable, "-c", "from strang.cli import main; main()"]
 TIMES = ("seconds", "per_second")  # how the names of times end
 PATIENCE = 300  # seconds that a run may take
+PAUSE = 0.05  # about as long as there is between two saves
 
 
 # What is run
@@ -103,25 +104,25 @@ def start(command: list[str], folder: Path) -> subprocess.Popen:
     )
 
 
-def last_save(folder: Path) -> int:
-    """When its chain was saved; 0: never."""
+def written(folder: Path) -> int:
+    """Bytes of what was measured, a line a save: how far a run is."""
     try:
-        return (folder / "chain.npz").stat().st_mtime_ns
+        return (folder / "series.jsonl").stat().st_size
     except FileNotFoundError:
         return 0
 
 
-def kill_sometime(command: list[str], folder: Path, dice: random.Random, first: float, whole: float) -> str | None:
-    """Kill the run at a random moment: one time in four before its first save now, else after it. Gives what it printed
-    if it came to its end before."""
-    before, process, killed = last_save(folder), start(command, folder), False
+def kill_sometime(command: list[str], folder: Path, dice: random.Random, first: float, whole: int) -> str | None:
+    """Kill the run at a random moment: one time in four in the seconds before its first save, else somewhere on its way
+    to the end, however fast it is today. Gives what it printed if it came to its end before."""
+    before, process, killed = written(folder), start(command, folder), False
     if dice.random() < 0.25:
         wait = dice.uniform(0, first)
     else:
+        aim, wait = dice.uniform(before, whole), dice.uniform(0, PAUSE)
         deadline = time.monotonic() + PATIENCE
-        while process.poll() is None and last_save(folder) == before and time.monotonic() < deadline:
-            time.sleep(0.003)
-        wait = dice.uniform(0, max(whole - first, 0.05))
+        while process.poll() is None and written(folder) <= aim and time.monotonic() < deadline:
+            time.sleep(0.002)
     try:
         process.wait(wait)
     except subprocess.TimeoutExpired:
@@ -187,17 +188,17 @@ def outcome(folder: Path, printed: str) -> dict:
     return {"told": told, "steps": [line["step"] for line in read_series(folder)], **files}
 
 
-def left_alone(command: list[str], folder: Path) -> tuple[dict, float, float]:
-    """The outcome of a run that nobody kills, when it saved first, and when it ended."""
+def left_alone(command: list[str], folder: Path) -> tuple[dict, float]:
+    """The outcome of a run that nobody kills, and the seconds to its first save."""
     started, first = time.monotonic(), None
     process = start(command, folder)
     while process.poll() is None and first is None:
         time.sleep(0.01)
-        first = time.monotonic() - started if last_save(folder) else None
+        first = time.monotonic() - started if written(folder) else None
     printed, _ = process.communicate(timeout=PATIENCE)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    return outcome(folder, printed), first or 0.0, time.monotonic() - started
+    return outcome(folder, printed), first or 0.0
 
 
 def torture(kind: str, kills: int, seed: int, prefix: list[str]) -> dict:
@@ -207,7 +208,8 @@ def torture(kind: str, kills: int, seed: int, prefix: list[str]) -> dict:
         scratch = Path(place)
         command = [*prefix, *KINDS[kind](scratch)]
         left_alone(command, scratch / "compiled")  # so that the next one starts as fast as all that follow
-        expected, first, whole = left_alone(command, scratch / "whole")
+        expected, first = left_alone(command, scratch / "whole")
+        whole = written(scratch / "whole")
         while hits.total() < kills:
             folder, printed, runs = scratch / f"run{runs}", None, runs + 1
             folder.mkdir()
