@@ -216,6 +216,7 @@ def summary(folder: Path, job: Job, chain: Chain, settings, corpus: Corpus, test
     last = series[-1] if series else {}
     return {
         **settings,
+        "parts": job.program.cuts.parts,  # also where none was asked for
         "perplexity": last.get("perplexity"),
         "perplexity_last": last.get("perplexity_last"),
         "documents": int(chain.step) * job.inputs.data.batch,

@@ -212,6 +212,7 @@ def summary(
     series = read_series(folder)
     return {
         **settings,
+        "parts": job.program.cuts.parts,  # also where none was asked for
         "steps": int(chain.step),
         "binarisation": binarisation,
         "nll_validation": series[-1]["nll"] if series else None,
