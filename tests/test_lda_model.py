@@ -92,8 +92,8 @@ def last_topics(phi, count, sweeps):
     documents = as_documents(bags(np.tile(BAG, (count, 1))), V)
     starts, found = frozen(documents.tokens, np.int64), np.empty((count * len(WORDS), 1), np.int32)
     own = frozen(seeds(count), np.uint64)
-    (part,) = lda.parts_of(documents, 1, K)
-    lda.visit(frozen(phi, np.float32), documents, starts, lda.as_alpha(ALPHA, K), own, sweeps, found, *part)
+    (run,), (desks,) = lda.plan(documents, starts, 1, K)
+    lda.visit(frozen(phi, np.float32), documents, starts, lda.as_alpha(ALPHA, K), own, sweeps, found, run, *desks)
     return found.reshape(count, len(WORDS))
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import arviz, distributed
+from . import arviz, distributed, summary
 from . import average as averages
 from .chain import Chain
 from .data import Data
@@ -278,52 +278,4 @@ class Run:
         return f"chain {first}{more} diverged at step {at} with step_size {h:g}; write a smaller step_size."
 
     def __str__(self) -> str:
-        return describe(self)
-
-
-def describe(run: Run) -> str:
-    """The run in a few lines: what was done, the averages with errors, the health signals, what bias to expect."""
-    job, data = run.job, run.job.inputs.data
-    chains = job.program.chains
-    order = data.order if data.order == "full" else f"{data.order} batches of {data.batch} of {data.size}"
-    lines = [
-        f"{type(job.inputs.dynamics).__name__} {job.program.step.name}, {order}: {run.steps:,} steps of {chains} "
-        f"chain{'s' * (chains > 1)} in {run.seconds:.1f} s ({run.steps * chains / max(run.seconds, 1e-9):,.0f} steps/s)"
-        + (", interrupted" if run.interrupted else "")
-    ]
-    if job.program.average is not None and run.alive.any():
-        means, errors = jax.tree.leaves(run.average), jax.tree.leaves(run.error)
-        paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(run.average)]
-        for path, mean, error in zip(paths, means, errors, strict=True):
-            shown = [f"{m:.6g} ± {e:.2g}" for m, e in zip(np.ravel(mean)[:6], np.ravel(error)[:6], strict=True)]
-            more = f", ... ({np.size(mean)} numbers)" if np.size(mean) > 6 else ""
-            lines.append(f"average{path}: {', '.join(shown)}{more}")
-    if run.temperature is not None:
-        lines.append(f"kinetic temperature {run.temperature:.4g} (1 where the law is right)")
-    noise = np.concatenate([np.ravel(x) for x in jax.tree.leaves(run.gradient_noise)])
-    lines.append(
-        f"gradient noise V {noise.mean():.4g} a coordinate on average ({size(run.gradient_noise)} coordinates)"
-    )
-    lines.extend(expected_bias(run, float(noise.mean())))
-    if run.waiting is not None:
-        lines.append(f"waiting for data {100 * run.waiting:.2g} % of the time")
-    if run.diverged:
-        lines.append(run.divergence())
-    return "\n".join(lines)
-
-
-def expected_bias(run: Run, variance: float) -> list[str]:
-    """What gradient noise adds to the variances: h V / (2 D), to first order, when batches are independent."""
-    data, dynamics = run.job.inputs.data, run.job.inputs.dynamics
-    if data.order == "full":
-        return ["full gradients: the bias is the integrator's alone"]
-    if data.order not in ("iid", "stream"):
-        return [f"{data.order} batches: gradient noise cancels over an epoch once its length R h is short"]
-    if hasattr(dynamics, "thermostat"):
-        return ["independent batches: the thermostat absorbs constant gradient noise"]
-    h = float(np.mean(np.asarray(run.job.inputs.schedule(jnp.asarray(run.steps, float)))))
-    friction = float(np.mean(getattr(dynamics, "friction", 1.0)))
-    left = variance - float(np.mean([np.mean(v) for v in jax.tree.leaves(getattr(dynamics, "gradient_noise", 0.0))]))
-    share = h * left / (2 * friction)
-    which = "independent batches:" if data.order == "iid" else "if the loader's batches are independent,"
-    return [f"{which} expect variances about {100 * share:.3g} % too large (h V / 2D), to first order in h"]
+        return "\n".join(summary.lines(self))

@@ -3,7 +3,6 @@
 It ends with 0, or with 2 and one sentence for bad input.
 """
 
-import math
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -11,12 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InputError, need
+from ..errors import InputError
 from .base import Json, emit
 from .launch import Parts, join, launch, leave
 from .lda import lda_app
-from .runs import report, watch
+from .runs import report, resume, watch
 from .sbn import data_app, sbn_app
+from .schemes import integrators, order, rates
 
 app = typer.Typer(
     help="Stochastic-gradient MCMC with symmetric splitting integrators.",
@@ -29,9 +29,8 @@ app.add_typer(sample_app, name="sample")
 app.add_typer(lda_app, name="lda")
 app.add_typer(sbn_app, name="sbn")
 app.add_typer(data_app, name="data")
-app.command()(report)
-app.command()(watch)
-app.command()(launch)
+for command in (order, integrators, rates, resume, report, watch, launch):
+    app.command()(command)
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # what every mistake on the command line is
 
@@ -65,11 +64,6 @@ def main() -> None:
     leave(2)
 
 
-def flat(position):
-    """The metric G = 1, with which SGRHMC is SGHMC."""
-    return 1 + 0 * position
-
-
 @app.callback(invoke_without_command=True)
 def version(show: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
     if show:
@@ -77,126 +71,6 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
 
         print(__version__)
         raise typer.Exit
-
-
-@app.command()
-def order(
-    integrator: Annotated[str, typer.Argument(help="A word such as chen:ABOBA, or a name such as quicsort.")],
-    dynamics: Annotated[str, typer.Option(help="sgld, sghmc, sgnht, sgrhmc or sgrld.")] = "sghmc",
-    batches: Annotated[str, typer.Option(help="full, iid, reshuffled, symmetric or cyclic.")] = "full",
-    json: Json = False,
-) -> None:
-    """Certify the weak order of an integrator on the shipped code, and its order in the invariant measure."""
-    from ..certificate import invariant_order, weak_order
-    from ..integrator import spell
-    from ..words import dynamics_class
-
-    kind = dynamics_class(dynamics)
-    step = spell(kind, integrator)
-    if step.name in ("mirrored-euler", "split"):
-        raise InputError(f"{step.name} is not smooth at 0, so it has no Taylor series to certify; choose euler.")
-    certificate = weak_order(step, kind, batches)
-    invariant = invariant_order(step, kind, batches)
-    result = {
-        "integrator": step.name,
-        "dynamics": dynamics.lower(),
-        "batches": batches,
-        "weak_order": certificate.order,
-        "invariant_order": invariant,
-        "gradients_per_step": step.gradients,
-        "mismatch": list(certificate.mismatch),
-    }
-    texts: dict[Any, str] = {None: "not computed: the step is not linear on a Gaussian", "exact": "exact on Gaussians"}
-    invariant_text = texts.get(invariant, f"order {invariant} on Gaussians")
-    coefficients = ", ".join(f"h^{k}: {m:.1e}" for k, m in enumerate(certificate.mismatch, start=1))
-    lines = [
-        f"{step.name} of {kind.__name__} with {batches} gradients: weak order {certificate.order}, "
-        f"{step.gradients} gradient{'s' * (step.gradients > 1)} a step",
-        f"invariant measure: {invariant_text}",
-        f"mismatch of the Taylor coefficients: {coefficients}",
-    ]
-    emit(result, json, lines)
-
-
-@app.command()
-def integrators(
-    dynamics: Annotated[str, typer.Option(help="sgld, sghmc, sgnht, sgrld, or sgrhmc with G = 1.")] = "sghmc",
-    precision: Annotated[float, typer.Option(help="Posterior precision K of the Gaussian model.")] = 1001.0,
-    friction: Annotated[float, typer.Option(help="Friction D.")] = 10.0,
-    step_size: Annotated[float, typer.Option(help="Step size h at which the bias is given.")] = 0.005,
-    gradient_noise: Annotated[float, typer.Option(help="Variance V of independent minibatch gradients.")] = 1e5,
-    json: Json = False,
-) -> None:
-    """Every named scheme: order, gradients a step, stability limit, and exact bias on a Gaussian."""
-    from ..integrator import spell
-    from ..theory import linear
-    from ..words import dynamics_class, named
-
-    kind = dynamics_class(dynamics)
-    given = (precision, friction, step_size, gradient_noise)
-    if not (all(map(math.isfinite, given)) and min(given[:3]) > 0 and gradient_noise >= 0):
-        raise InputError("precision, friction and step-size must be positive, gradient-noise not negative.")
-    numbers: dict[str, Any] = {} if kind.__name__ in ("SGLD", "SGRLD") else {"friction": friction}
-    if kind.__name__ == "SGRHMC":
-        numbers["metric"] = flat
-    chosen = kind(**numbers)
-    rows = []
-    for word in named(kind):
-        step = spell(kind, word)
-        row: dict[str, Any] = {"integrator": word, "order": step.order, "gradients_per_step": step.gradients}
-        try:
-            limit = linear.stability_limit(step, chosen, precision)
-            bias = [
-                float(linear.variance_ratio(step, chosen, precision, step_size, v)) - 1
-                if step_size < limit
-                else math.inf
-                for v in (0.0, gradient_noise)
-            ]
-            row |= {"stability_limit": limit, "variance_bias": bias[0], "variance_bias_noisy": bias[1]}
-        except InputError:
-            row |= {"stability_limit": None, "variance_bias": None, "variance_bias_noisy": None}
-        rows.append(row)
-    head = f"{'integrator':28}{'order':>6}{'gradients':>10}{'stable below':>14}{'bias':>12}{'bias, noisy':>13}"
-    lines = [
-        f"{kind.__name__} on N(0, 1/{precision:g}), friction {friction:g}; relative bias of the variance at "
-        f"h = {step_size:g}, with full gradients and with independent gradient noise V = {gradient_noise:g}",
-        head,
-    ]
-    for row in rows:
-        cells = [row["stability_limit"], row["variance_bias"], row["variance_bias_noisy"]]
-        shown = ["-" if c is None else "explodes" if i and c == math.inf else f"{c:.4g}" for i, c in enumerate(cells)]
-        lines.append(
-            f"{row['integrator']:28}{row['order']:>6}{row['gradients_per_step']:>10}"
-            f"{shown[0]:>14}{shown[1]:>12}{shown[2]:>13}"
-        )
-    settings = {"dynamics": dynamics.lower(), "precision": precision, "friction": friction, "step_size": step_size}
-    emit({**settings, "gradient_noise": gradient_noise, "integrators": rows}, json, lines)
-
-
-@app.command()
-def rates(
-    order: Annotated[int, typer.Option(help="Weak order K of the integrator.")] = 2,
-    steps: Annotated[int, typer.Option(help="Number of steps L.")] = 100_000,
-    noise: Annotated[bool, typer.Option("--noise", help="Independent minibatches: the effective order is 1.")] = False,
-    json: Json = False,
-) -> None:
-    """Optimal rates alpha of the step size C L^-alpha, and the step size that minimises the bound."""
-    from .. import theory
-
-    found = theory.rates(order, noise=noise)
-    best = {goal: theory.best_step_size(order, steps, noise=noise, goal=goal) for goal in ("bias", "mse")}
-    result: dict[str, Any] = {"order": order, "steps": steps, "noise": noise, "effective_order": found.order}
-    lines = [
-        f"order {order}, {'independent minibatches' if noise else 'full gradients'}: "
-        f"effective order {found.order}, {steps:,} steps"
-    ]
-    for goal, alpha, rate in (("bias", found.bias_alpha, found.bias_rate), ("mse", found.mse_alpha, found.mse_rate)):
-        result[goal] = {"alpha": alpha, "rate": rate, "step_size": best[goal].step_size, "bound": best[goal].error}
-        lines.append(
-            f"{goal}: h ~ L^-{alpha:.4g}, error ~ L^-{rate:.4g}; with unit constants h = {best[goal].step_size:.4g}, "
-            f"bound {best[goal].error:.4g}"
-        )
-    emit(result, json, lines)
 
 
 @sample_app.command()
@@ -268,34 +142,6 @@ def gaussian(
     kept: dict[str, Any] = {"store": store, "every": every, "about": about}
     result = experiment.from_options(options, **kept, scheduler=scheduler, groups=groups)
     emit(result, json, experiment.describe(result))
-
-
-@app.command()
-def resume(
-    folder: Annotated[Path, typer.Argument(help="The folder given as --store.")],
-    steps: Annotated[int | None, typer.Option(help="So many more; by default to what was first asked for.")] = None,
-    json: Json = False,
-) -> None:
-    """Go on with a stored run, bit for bit as if it had never stopped, and print what it would have printed."""
-    from .. import experiment, sbn
-    from ..store import read_spec
-
-    if steps is not None and steps < 1:
-        raise InputError(f"steps is {steps}; write how many more to make, at least 1.")
-    spec = read_spec(folder)
-    match spec["about"].get("command"):
-        case "sample gaussian":
-            result = experiment.resume(folder, spec, steps)
-            emit(result, json, experiment.describe(result))
-        case "sbn fit":
-            result = sbn.resume(folder, spec, steps)
-            emit(result, json, sbn.describe(folder, result))
-        case "lda fit":
-            lda = need("strang.lda", "lda")
-            result = lda.learning.resume(folder, spec, steps)
-            emit(result, json, lda.tell.describe(folder, result))
-        case _:
-            raise InputError(f"{folder} was begun from Python: to go on, make the same call of strang.sample again.")
 
 
 @app.command()

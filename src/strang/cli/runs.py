@@ -1,13 +1,41 @@
-"""`strang report` and `strang watch`: stored runs, seen from outside."""
+"""`strang resume`, `strang report` and `strang watch`: stored runs, gone on with or seen from outside."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ..errors import InputError, need
 from .base import Json, emit
 
 Folder = Annotated[Path, typer.Argument(help="The folder given as --store.")]
+
+
+def resume(
+    folder: Folder,
+    steps: Annotated[int | None, typer.Option(help="So many more; by default to what was first asked for.")] = None,
+    json: Json = False,
+) -> None:
+    """Go on with a stored run, bit for bit as if it had never stopped, and print what it would have printed."""
+    from .. import experiment, sbn
+    from ..store import read_spec
+
+    if steps is not None and steps < 1:
+        raise InputError(f"steps is {steps}; write how many more to make, at least 1.")
+    spec = read_spec(folder)
+    match spec["about"].get("command"):
+        case "sample gaussian":
+            result = experiment.resume(folder, spec, steps)
+            emit(result, json, experiment.describe(result))
+        case "sbn fit":
+            result = sbn.resume(folder, spec, steps)
+            emit(result, json, sbn.describe(folder, result))
+        case "lda fit":
+            lda = need("strang.lda", "lda")
+            result = lda.learning.resume(folder, spec, steps)
+            emit(result, json, lda.tell.describe(folder, result))
+        case _:
+            raise InputError(f"{folder} was begun from Python: to go on, make the same call of strang.sample again.")
 
 
 def report(

@@ -9,9 +9,9 @@ of its own, and every word's counts are whole numbers added by one thread.
 """
 
 import os
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numba
@@ -22,6 +22,8 @@ from .lda_documents import Documents, as_documents, frozen, slices
 from .lda_lanes import COMPILE, INLINE, LANES, NONE, add_up, choose, move_and_add_up, total_of
 
 FIXED_POINT = 5  # iterations before the first sweep
+RUNS = 8  # a thread: few enough to cost nothing, enough that all end at about the same time
+BLOCK = 64  # neighbouring words whose counts one thread adds up: their memory touches
 GRAIN = 20_000  # tokens, once for every sweep, that are worth a thread
 
 
@@ -47,6 +49,8 @@ def lay_out(phi, words, counts, seed, desk):
         word = words[j]
         for k in range(phi.shape[1]):
             rows[j, k] = phi[word, k]
+        for k in range(phi.shape[1], rows.shape[1]):
+            rows[j, k] = 0
         for _ in range(counts[j]):
             which[token] = j
             token += 1
@@ -149,13 +153,13 @@ def visit(phi, documents, starts, alpha, seeds, sweeps, kept, order, desk, other
 
 @numba.njit(**COMPILE)
 def add_counts(documents, weights, kept, result, part, parts):
-    """Add the kept topics of every `parts`-th word to the result, document after document."""
+    """Add the kept topics of every `parts`-th block of words to the result, document after document."""
     indptr, indices, counts = documents
     token = 0
     for d in range(weights.shape[0]):
         for j in range(indptr[d], indptr[d + 1]):
             word, end = indices[j], token + counts[j]
-            if word % parts == part:
+            if word // BLOCK % parts == part:
                 for i in range(token, end):
                     for s in range(kept.shape[1]):
                         result[word, kept[i, s]] += weights[d]
@@ -200,45 +204,66 @@ def add_up_counts(
         starts = frozen(part.tokens, np.int64)
         kept = np.empty((starts[-1], kept_of(sweeps)), np.int32)
         given = part, starts, alpha, seeds[first:last], sweeps, kept
-        share(lambda *work, given=given: visit(phi, *given, *work), parts_of(part, threads, phi.shape[1]))
+        runs, desks = plan(part, starts, threads, phi.shape[1])
+        share(lambda *work, given=given: visit(phi, *given, *work), runs, desks)
         found = part, weights[first:last], kept, result
-        share(lambda *work, found=found: add_counts(*found, *work), [(i, threads) for i in range(threads)])
+        share(lambda i, found=found: add_counts(*found, i, threads), range(threads), [()] * threads)
 
 
-def parts_of(documents: Documents, parts: int, topics: int) -> list[tuple[np.ndarray, Desk, Desk]]:
-    """Documents in the order of their lengths, so that neighbours are alike, in runs of about equally many tokens; each
-    run with two desks."""
-    tokens, words = np.diff(documents.tokens), np.diff(documents.indptr)
+def plan(documents: Documents, starts: np.ndarray, threads: int, topics: int) -> tuple[list[np.ndarray], list[tuple]]:
+    """Runs of documents to be visited one after the other, and for each thread two desks on which all have room.
+
+    Pairs of about equal length are dealt out like cards from the longest on, so that all runs have about as much work;
+    within a run the longest are last. `starts` is where each document's tokens begin.
+    """
+    tokens, words = np.diff(starts), np.diff(documents.indptr)
     order = np.argsort(tokens, kind="stable")
-    done = np.concatenate([[0], np.cumsum(tokens[order])])
-    edges = [0, *(int(np.searchsorted(done, done[-1] * i // parts)) for i in range(1, parts)), len(order)]
-    runs = [frozen(order[a:b], np.int64) for a, b in pairwise(edges) if a < b]
-    rooms = [(max(1, int(words[run].max())), int(tokens[run].max()), topics) for run in runs]
-    return [(run, desk_for(*room), desk_for(*room)) for run, room in zip(runs, rooms, strict=True)]
+    pair = np.arange(len(order))[::-1] // 2
+    count = min(threads * RUNS, -(-len(order) // 2)) if threads > 1 else 1
+    room = int(words.max(initial=1)), int(tokens.max(initial=0)), topics
+    desks = [(desk_for(*room), desk_for(*room)) for _ in range(threads)]
+    return [frozen(order[pair % count == i], np.int64) for i in range(count)], desks
 
 
 def desk_for(words: int, tokens: int, topics: int) -> Desk:
     """Room for documents of up to so many distinct words and tokens."""
     blocks = -(-topics // LANES)
-    base, held, pushed = zeros(3, blocks)
+    base, held, pushed = aligned(3, blocks)
     which, chosen = np.empty(tokens, np.int32), np.empty(tokens, np.int32)
-    return Desk(zeros(words, blocks), which, chosen, base, held, pushed, zeros(blocks + 1, 1), np.zeros(1, np.uint64))
+    rows, running = aligned(words, blocks), aligned(blocks + 1, 1)
+    for small in (rows[0], base, held, pushed, running):  # the other rows when words are laid there
+        small[:] = 0
+    return Desk(rows, which, chosen, base, held, pushed, running, np.zeros(1, np.uint64))
 
 
-def zeros(rows: int, blocks: int) -> np.ndarray:
-    """Zeros that begin at a cache line, so that no vector lies across two."""
-    memory = np.zeros((rows * blocks + 1) * LANES, np.float32)
+def aligned(rows: int, blocks: int) -> np.ndarray:
+    """Memory that begins at a cache line, so that no vector lies across two."""
+    memory = np.empty((rows * blocks + 1) * LANES, np.float32)
     start = -memory.ctypes.data % 64 // 4
     return memory[start : start + rows * blocks * LANES].reshape(rows, blocks * LANES)
 
 
-def share(work: Callable, parts: list[tuple]) -> None:
-    """work(*part) for every part, each on a thread of its own: the loops let go of the interpreter."""
-    if len(parts) > 1:
-        with ThreadPoolExecutor(len(parts)) as pool:
-            list(pool.map(lambda part: work(*part), parts))
-    elif parts:
-        work(*parts[0])
+def share(work: Callable, parts: Iterable, tools: list[tuple]) -> None:
+    """work(part, *own) for every part, by as many threads as there are tools, each with its own; who is ready takes the
+    next part, and the loops let go of the interpreter."""
+    waiting = deque(parts)
+
+    def go_on(own: tuple) -> None:
+        while True:
+            try:
+                part = waiting.popleft()
+            except IndexError:  # none is left
+                return
+            work(part, *own)
+
+    if len(tools) == 1:
+        return go_on(*tools)
+    with ThreadPoolExecutor(len(tools) - 1) as pool:
+        others = [pool.submit(go_on, own) for own in tools[1:]]
+        go_on(tools[0])
+    for other in others:
+        other.result()  # or what went wrong there
+    return None
 
 
 def cores(work: int) -> int:

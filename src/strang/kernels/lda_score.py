@@ -3,7 +3,7 @@
 import numba
 import numpy as np
 
-from .lda import count_topics, first_topics, lay_out, parts_of, share, sweep
+from .lda import count_topics, first_topics, lay_out, plan, share, sweep
 from .lda_documents import frozen
 from .lda_lanes import COMPILE, add_up, total_of
 
@@ -44,9 +44,9 @@ def finish(phi, scored, starts, d, alpha, sweeps, tokens, topics, chances, share
 
 
 @numba.njit(**COMPILE)
-def complete_documents(phi, seen, scored, starts, alpha, seeds, plan, topics, chances, shares, order, desk, other):
+def complete_documents(phi, seen, scored, starts, alpha, seeds, kinds, topics, chances, shares, order, desk, other):
     """Topics moved on by the sweeps, and what they say, for the documents in `order`, two at a time."""
-    fresh, burn_in, sweeps = plan
+    fresh, burn_in, sweeps = kinds
     for i in range(-(order.shape[0] % 2), order.shape[0], 2):
         tokens = resume(phi, seen, starts, order[i], alpha, seeds, topics, fresh, desk) if i >= 0 else 0
         others = resume(phi, seen, starts, order[i + 1], alpha, seeds, topics, fresh, other)
@@ -67,7 +67,7 @@ def complete(phi, seen, scored, alpha, seeds, topics, *, fresh: bool, burn_in: i
     topics = topics.copy()
     chances = np.empty(len(scored.indices), np.float64)
     shares = np.empty((len(seen.indptr) - 1, phi.shape[1]), np.float32)
-    starts, plan = frozen(seen.tokens, np.int64), (fresh, burn_in, sweeps)
-    arguments = phi, seen, scored, starts, alpha, seeds, plan, topics, chances, shares
-    share(lambda *part: complete_documents(*arguments, *part), parts_of(seen, threads, phi.shape[1]))
+    starts = frozen(seen.tokens, np.int64)
+    arguments = phi, seen, scored, starts, alpha, seeds, (fresh, burn_in, sweeps), topics, chances, shares
+    share(lambda *work: complete_documents(*arguments, *work), *plan(seen, starts, threads, phi.shape[1]))
     return topics, chances, shares
