@@ -2,9 +2,11 @@
 
     .venv/bin/python benchmarks/disk.py [--small]
 
-First: steps of `strang.sample` on a network whose gradient takes about a millisecond, from memory and from a file in
-turns in one process; the ratio counts, and the share of the time that the run waits for rows. Second: a file of 1e4,
-1e6 and 1e8 rows, each sampled in a process of its own: what a step costs, and the most memory that it ever had.
+First: steps of `strang.sample` on a network whose gradient takes about a millisecond of a core, from memory and from a
+file in turns in one process; the ratio counts, and the share of the time that the run waits for rows. Once with one
+thread computing, so that reading has a core of its own where there are two, and once with all cores computing, which
+then lose what reading costs. Second: a file of 1e4, 1e6 and 1e8 rows, each sampled in a process of its own: what a step
+costs, and the most memory that it ever had.
 """
 
 import argparse
@@ -26,7 +28,7 @@ import strang
 from strang.prepare import prepare
 from strang.run import finish
 
-ROUNDS, FEATURES, BATCH = 5, 256, 256
+ROUNDS, FEATURES, BATCH = 15, 256, 256
 
 
 def network(position, x):
@@ -57,7 +59,8 @@ def write(path: Path, rows: int, *shape: int) -> None:
 def against_memory(folder: Path, rows: int, steps: int) -> None:
     """Seconds and CPU seconds a step from memory and from disk, in turns."""
     path, how = folder / "rows.npy", {"batch": BATCH, "order": "reshuffled"}
-    write(path, rows, FEATURES + 1)
+    if not path.exists():
+        write(path, rows, FEATURES + 1)
     sources = {"memory": strang.data.arrays(np.load(path), **how), "disk": strang.data.files(path, **how)}
     sources["disk"].verify()
     chosen = model(FEATURES, 192)
@@ -76,14 +79,13 @@ def against_memory(folder: Path, rows: int, steps: int) -> None:
     best = {name: min(each[name][0] for each in rounds) for name in jobs}
     cpu = {name: min(each[name][1] for each in rounds) for name in jobs}
     waiting = float(np.median([each["disk"][2] for each in rounds]))
-    print(
-        f"{path.stat().st_size / 1e6:.0f} MB, {rows:,} rows, batches of {BATCH}, {steps} steps, best of {ROUNDS} rounds"
-    )
+    computing = "one thread computes" if os.environ.get("NPROC") == "1" else "all cores compute"
+    size = f"{path.stat().st_size / 1e6:.0f} MB, {rows:,} rows"
+    print(f"{computing}; {size}, batches of {BATCH}, {steps} steps, best of {ROUNDS} rounds")
     for name in jobs:
         print(f"  from {name}: {1e3 * best[name]:.2f} ms a step, {1e3 * cpu[name]:.2f} ms of CPU")
     ratio = best["memory"] / best["disk"]
     print(f"  throughput from disk: {ratio:.3f} of memory's; waiting for data {100 * waiting:.1f} % of the time")
-    path.unlink()
 
 
 def one_size(path: str, steps: int) -> None:
@@ -119,11 +121,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--small", action="store_true", help="fewer rows and steps")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--against-memory", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         return one_size(given.one[0], int(given.one[1]))
+    if given.against_memory:
+        return against_memory(given.against_memory, *((20_000, 200) if given.small else (200_000, 500)))
     with tempfile.TemporaryDirectory() as folder:
-        against_memory(Path(folder), 20_000 if given.small else 200_000, 200 if given.small else 500)
+        command = [sys.executable, __file__, "--against-memory", folder, *(["--small"] if given.small else [])]
+        for threads in ({"NPROC": "1"}, {}):
+            subprocess.run(command, check=True, env={**os.environ, **threads})
         sizes(Path(folder), [10**4, 10**6] if given.small else [10**4, 10**6, 10**8], 500)
     return None
 
