@@ -199,16 +199,17 @@ def draw(program: Program, data: Data, chain: Chain, count):
     """Normals, rows, weights and model keys of a granule's steps: step first, then chain."""
     numbers = chain.step + jnp.arange(program.granule, dtype=jnp.uint32)
 
-    # A large model's normals are drawn where they are used, which saves writing and reading them.
+    # A large model's normals are made where they are used, which saves writing and reading them.
     keep = alone if program.granule > 1 else lambda function, _: function()
 
     def many(function, keys):
         return jax.vmap(jax.vmap(function, (0, None)), (None, 0))(keys, numbers)
 
     position = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), chain.state.position)
-    normals = keep(
-        lambda: many(lambda key, l: random.normals(key, l, position, program.step.noises), chain.keys.noise), count
+    words = alone(
+        lambda: many(lambda key, l: random.words(key, l, position, program.step.noises), chain.keys.noise), count
     )
+    normals = keep(lambda: jax.vmap(jax.vmap(lambda own: random.as_normals(own, position)))(words), count)
     keys = many(random.fold, chain.keys.model) if hasattr(program.model, "likelihood_gradient") else None
     if data.order == "full":
         return normals, None, None, keys

@@ -153,7 +153,8 @@ def starts(model, init, keys) -> Tree:
     """One position a chain: the model's own start, or `init` (a position, or a function of a `jax.random` key)."""
     init = model.init if init is None else init
     if callable(init) and jax.tree_util.all_leaves([init]):  # a module that can be called is a position all the same
-        positions = jax.vmap(lambda key: floats(init(random.jax_key(random.fold(key, 1)))))(keys.start)
+        own = jax.jit(random.fold)(keys.start, 1)  # op by op it would take far longer to compile
+        positions = jax.vmap(lambda key: floats(init(random.jax_key(key))))(own)
     else:
         positions = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys.start), *x.shape)), floats(init))
     if not all(np.isfinite(np.asarray(leaf, float)).all() for leaf in jax.tree.leaves(positions)):

@@ -6,10 +6,12 @@ would make random numbers cost twenty times the rest of a small step.
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from .tree import Tree
@@ -52,9 +54,13 @@ def chain_keys(seed: int, chains: int) -> Keys:
     >>> bool((chain_keys(7, 2).noise == chain_keys(7, 5).noise[:2]).all())
     True
     """
-    root = jnp.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], jnp.uint32)
+    return _chain_keys(np.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32), chains)
+
+
+@partial(jax.jit, static_argnums=1)  # op by op it takes a second to compile
+def _chain_keys(root, chains: int) -> Keys:
     own = fold(root, jnp.arange(chains, dtype=jnp.uint32))
-    return Keys(*(fold(own, purpose) for purpose in range(len(Keys._fields))))
+    return Keys(*fold(own, jnp.arange(len(Keys._fields), dtype=jnp.uint32)[:, None]))
 
 
 def jax_key(key):
@@ -64,30 +70,39 @@ def jax_key(key):
 
 def normals(key, l, like: Tree, copies: int) -> tuple[Tree, ...]:
     """`copies` trees of standard normals shaped like `like`, as a function of (key, l)."""
-    leaves, structure = jax.tree.flatten(like)
+    return as_normals(words(key, l, like, copies), like)
+
+
+def words(key, l, like: Tree, copies: int) -> list[list[tuple]]:
+    """The random words of `normals`, for each copy and leaf. It pays to have them in memory before they are used: XLA
+    would compute every pair of them twice, once for each of the two."""
     drawn, used = [], 0
     for _ in range(copies):
         row = []
-        for leaf in leaves:
+        for leaf in jax.tree.leaves(like):
             calls = leaf.size if leaf.dtype == jnp.float64 else -(-leaf.size // 2)
-            counter = jnp.arange(calls, dtype=jnp.uint32) + jnp.uint32(used)
-            first, second = threefry(key, l, counter)
-            row.append(_normal(first, second, leaf))
+            pair = threefry(key, l, jnp.arange(calls, dtype=jnp.uint32) + jnp.uint32(used))
+            row.append(pair if leaf.dtype == jnp.float64 or leaf.size > 1 else pair[:1])
             used += calls
-        drawn.append(jax.tree.unflatten(structure, row))
-    return tuple(drawn)
+        drawn.append(row)
+    return drawn
 
 
-def _normal(a, b, leaf):
+def as_normals(words: list[list[tuple]], like: Tree) -> tuple[Tree, ...]:
+    leaves, structure = jax.tree.flatten(like)
+    return tuple(jax.tree.unflatten(structure, map(_normal, row, leaves)) for row in words)
+
+
+def _normal(words: tuple, leaf):
     """Normals by inverting the distribution function at the midpoints of a symmetric lattice of 2^24 (2^53) cells."""
     if leaf.dtype == jnp.float64:
+        a, b = words
         cell = lax.bitcast_convert_type(a, jnp.int32) * 2.0**21 + (b >> jnp.uint32(11)).astype(jnp.float64)
-        uniform = (cell + 0.5) * 2.0**-52
+        parts = [math.sqrt(2) * lax.erf_inv((cell + 0.5) * 2.0**-52)]
     else:
-        word = a if leaf.size == 1 else jnp.concatenate([a, b])[: leaf.size]
-        cell = lax.bitcast_convert_type(word, jnp.int32) >> 8
-        uniform = (cell.astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)
-    return (math.sqrt(2) * lax.erf_inv(uniform)).astype(leaf.dtype).reshape(leaf.shape)
+        cells = [lax.bitcast_convert_type(word, jnp.int32) >> 8 for word in words]
+        parts = [math.sqrt(2) * lax.erf_inv((cell.astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)) for cell in cells]
+    return jnp.concatenate(parts)[: leaf.size].astype(leaf.dtype).reshape(leaf.shape)
 
 
 def high_product(a, n):
