@@ -6,9 +6,9 @@ CORPUS is a folder that `strang lda prepare` made. The last 1,000 documents are 
 seen and half scored. All get alpha = 0.1 and beta = 0.01, the documents in memory, and so many CPU seconds of training
 (or passes, if these are over first); perplexity is document completion by `strang.lda.score` for every one of them.
 Strang runs with the defaults of `strang lda fit`. `last` is one set of topics, `averaged` the mean of predictive
-probabilities over the latter half of the sets so far, which the others do not offer. Strang's compilation is not in its
-time, but printed beside it; nor are the others' imports and conversions. The other libraries have an environment of
-their own under benchmarks/.peers.
+probabilities over up to 20 sets of the latter half so far, which the others do not offer. Strang's compilation is not
+in its time, but printed beside it; nor are the others' imports and conversions. The other libraries have an environment
+of their own under benchmarks/.peers.
 """
 
 import argparse
@@ -28,7 +28,9 @@ from strang.lda import learning, open_corpus
 from strang.lda.score import add_sample, begin, perplexity, score_topics, split
 from strang.run import run_blocks
 
-ALPHA, HELD_OUT, LOOKS = 0.1, 1000, 16
+ALPHA, HELD_OUT = 0.1, 1000
+LOOKS, AVERAGED = 16, 20  # times at which topics are scored, and sets of topics in an average
+KEPT = 128  # sets of topics in memory
 PACKAGES = ["gensim==4.4.0", "scikit-learn==1.9.1", "tomotopy==0.14.0"]
 
 
@@ -37,7 +39,8 @@ def with_strang(train, topics: int, seconds: float, passes: float | None):
     settings = learning.completed({**learning.DEFAULTS, "topics": topics, "passes": passes or 1e4}, train)
     begun = time.process_time()
     job = learning.job_of(settings, train)
-    blocks = run_blocks(job, max(1, train.documents // settings["batch"] // 4))
+    every = max(1, train.documents // settings["batch"] // 4)
+    blocks = run_blocks(job, every)
     chain, _ = next(blocks)
     compiling, a_step = time.process_time() - begun, job.inputs.data.batch / train.documents
     started = time.process_time()
@@ -47,19 +50,16 @@ def with_strang(train, topics: int, seconds: float, passes: float | None):
         spent += time.process_time() - started
         own = spent * int(chain.step) / (int(chain.step) - first)  # the first block compiled as well
         phi = np.asarray(job.program.model.topics_of(chain.state.position[0]), np.float32)
-        found.append((own, int(chain.step) * a_step, phi))
-        if own >= seconds:
+        over = own >= seconds or int(chain.step) == job.steps
+        if over or int(chain.step) % every == 0:
+            found.append((own, int(chain.step) * a_step, phi))
+        if over:
             break
+        if len(found) == KEPT:  # every second one, and memory is bounded
+            every *= 2
+            found = [entry for entry in found if round(entry[1] / a_step) % every == 0]
         started = time.process_time()
     return found, compiling
-
-
-def thinned(found: list) -> list:
-    """About LOOKS of them, dense at the beginning and the last always there."""
-    if len(found) <= LOOKS:
-        return found
-    chosen = np.unique(np.geomspace(1, len(found), LOOKS).round().astype(int)) - 1
-    return [found[i] for i in chosen]
 
 
 def with_peer(library: str, bags: Path, topics: int, seconds: float, passes: float | None):
@@ -78,14 +78,16 @@ def with_peer(library: str, bags: Path, topics: int, seconds: float, passes: flo
 
 
 def curve(test, found: list, averaging: bool) -> list[dict]:
-    """Perplexities along the way. The average at a time is over the latter half of the looks until then."""
+    """Perplexities at some times, dense at the beginning. The average is over some sets of the latter half until then,
+    evenly spaced."""
     rows = []
-    for i, (cpu, passes, phi) in enumerate(found):
+    for i in np.unique(np.geomspace(1, len(found), LOOKS).round().astype(int)) - 1:
+        cpu, passes, phi = found[i]
         row = {"cpu": cpu, "passes": passes, "last": score_topics(test, phi, alpha=ALPHA)}
         if averaging and i:
             score = begin(test)
-            for number, (_, _, sample) in enumerate(found[(i + 1) // 2 : i + 1]):
-                score = add_sample(test, score, sample, alpha=ALPHA, key=number)
+            for number in np.unique(np.linspace((i + 1) // 2, i, AVERAGED).round().astype(int)):
+                score = add_sample(test, score, found[number][2], alpha=ALPHA, key=number)
             row["averaged"] = perplexity(test, score)
         rows.append(row)
     return rows
@@ -116,11 +118,11 @@ def main() -> None:
         for topics in given.topics:
             here = results[topics] = {}
             found, compiling = with_strang(train, topics, given.seconds, given.passes)
-            here["strang"] = curve(test, thinned(found), averaging=True)
+            here["strang"] = curve(test, found, averaging=True)
             jax.clear_caches()
             for library in given.libraries:
                 peer = with_peer(library, bags, topics, given.seconds, given.passes)
-                here[library] = curve(test, thinned(peer), averaging=False)
+                here[library] = curve(test, peer, averaging=False)
             show(topics, here, compiling)
     if given.out:
         given.out.write_text(json.dumps(results, indent=1))
