@@ -50,6 +50,7 @@ def sample_bnn(folder: Path) -> None:
 
     import strang
 
+    strang.distributed.start()  # where it was launched as one of several
     rng = np.random.default_rng(0)
     x, labels = rng.normal(size=(500, 20)).astype(np.float32), rng.integers(0, 3, 500)
     run = strang.sample(
