@@ -36,6 +36,7 @@ def results(**changes):
     found = dict.fromkeys(topics.METHODS, both) | {"SGLD": [row(1e-4, 120.0)], "SGRLD": [row(1.0, 75.0)]}
     found |= {OLD: [row(0.01, 110.0, 9.0), row(0.02, 500.0, 1e7), row(0.04, None)]}
     found |= {topics.ON_THE_SAME: [row(0.01, 400.0), row(0.02, None)]}
+    found |= dict(zip(topics.DAMPED, [[row(0.02, 99.0, 1.0)], [row(0.02, None)], [row(0.02, 99.0, 1.1)]], strict=True))
     return list((found | changes).values())
 
 
@@ -49,7 +50,9 @@ def test_tables_and_verdicts_follow_the_numbers(monkeypatch):
     assert [verdict.verdict for verdict in figure.verdicts] == [REPRODUCED, UNDER_READING, UNDER_READING]
     assert "Ahead of the splitting: SGRLD" in figure.verdicts[0].why
     assert len(figure.panels[0].series) == len(topics.METHODS)
-    calm = table1.figure(QUICK, results(**{OLD: [row(0.01, 80.0, 2.0)], topics.ON_THE_SAME: [row(0.01, 100.0)]}))
+    assert figure.verdicts[1].reading == f"at the friction of the table: {OLD}; where D h = 2.5: {NEW}"
+    tame = {OLD: [row(0.01, 80.0, 2.0)], topics.ON_THE_SAME: [row(0.01, 100.0)]}
+    calm = table1.figure(QUICK, results(**tame, **{name: [row(0.02, 99.0, 1.0)] for name in topics.DAMPED}))
     assert [verdict.verdict for verdict in calm.verdicts] == [NOT_REPRODUCED] * 3
 
 
@@ -60,7 +63,7 @@ def test_parts_ask_for_the_paper_s_sizes_and_name_the_corpus(monkeypatch):
     assert {part.settings["topics"] for part in parts} == {200, 500}
     assert {part.settings["corpus"] for part in parts} == {"wiki"}
     assert {part.settings["fingerprint"] for part in parts} == {corpus.fingerprint}
-    assert len({part.label for part in parts}) == len(parts) == 2 * (len(topics.METHODS) + 1)
+    assert len({part.label for part in parts}) == len(parts) == 2 * (len(topics.METHODS) + 1 + len(topics.DAMPED))
 
 
 def test_the_drawn_corpus_is_always_the_same():
