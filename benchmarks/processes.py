@@ -4,7 +4,7 @@
     python benchmarks/processes.py 1 2 4        # so many processes
 
 A small model (a Gaussian mean: all waiting) and a large one (200 topics over 7702 words, batches of 1000 documents).
-Every process computes with one thread.
+Every process computes on one core of its own, as far as there are cores.
 """
 
 import json
@@ -44,6 +44,8 @@ def job_of(name: str):
 
 def measure(name: str) -> None:
     """Seconds a step in this process, told by the first of them."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(os.environ.get(distributed.RANK, 0)) % len(cores)]})
     distributed.start()
     from strang.team import Team
 
