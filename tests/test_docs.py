@@ -68,6 +68,7 @@ def test_imports_go_one_way():
         "spec",
         "store",
         "arviz",
+        "summary",
         "run",
         "cluster",
         "theory",
