@@ -34,7 +34,7 @@ def results(**changes):
     """As of a quick reproduction in which the splitting has 90, by method and step size."""
     both = [row(0.01, 95.0, 2.0), row(0.02, 90.0, 3.0), row(0.04, None, 1e9)]
     found = dict.fromkeys(topics.METHODS, both) | {"SGLD": [row(1e-4, 120.0)], "SGRLD": [row(1.0, 75.0)]}
-    found |= {OLD: [row(0.01, 110.0, 9.0), row(0.02, 500.0, 1e7), row(0.04, None)]}
+    found |= {OLD: [row(0.01, 110.0, 9.0), row(0.02, 50.0, 1e7), row(0.04, None)]}
     found |= {topics.ON_THE_SAME: [row(0.01, 400.0), row(0.02, None)]}
     found |= dict(zip(topics.DAMPED, [[row(0.02, 99.0, 1.0)], [row(0.02, None)], [row(0.02, 99.0, 1.1)]], strict=True))
     return list((found | changes).values())

@@ -155,8 +155,8 @@ def true_perplexity(effort: Effort) -> float | None:
 
 
 def best(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The step size with the least averaged perplexity."""
-    known = [row for row in rows if row["perplexity"] is not None]
+    """The step size with the least averaged perplexity, of those that are not broken."""
+    known = [row for row in rows if row["perplexity"] is not None and not is_broken(row)]
     return min(known, key=lambda row: row["perplexity"]) if known else None
 
 
