@@ -1,4 +1,4 @@
-"""What a step costs when processes share its minibatch, or devices its chains, and how much they send each other.
+"""What a step costs when processes or devices share its minibatch, or devices its chains, and how much they send.
 
     python benchmarks/processes.py              # 1 and 2 processes, 1 and 2 devices
     python benchmarks/processes.py 1 2 4        # so many processes
@@ -21,14 +21,14 @@ NUMBERS = {"gaussian": 1, "topics": 200 * 7702}
 STEPS = {"gaussian": 2000, "topics": 4}
 
 
-def job_of(name: str):
+def job_of(name: str, devices):
     import numpy as np
 
     import strang
     from strang.prepare import prepare
 
     rng = np.random.default_rng(0)
-    settings = {"average": None, "steps": 10**6, "parts": PARTS}
+    settings = {"average": None, "steps": 10**6, "parts": PARTS, "devices": devices}
     if name == "gaussian":
         data = strang.data.arrays(rng.normal(size=1000).astype(np.float32), batch=100)
         return prepare(strang.models.Gaussian(), data, strang.SGHMC(friction=10.0), step_size=1e-3, **settings)
@@ -42,14 +42,19 @@ def job_of(name: str):
     return prepare(model, data, strang.SGRLD(), step_size=1e-4, **settings)
 
 
-def measure(name: str) -> None:
-    """Seconds a step in this process, told by the first of them."""
+def measure(name: str, devices: int) -> None:
+    """Seconds a step in this process, told by the first of them; so many devices of a single process share it."""
     cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[int(os.environ.get(distributed.RANK, 0)) % len(cores)]})
+    if devices == 1:
+        os.sched_setaffinity(0, {cores[int(os.environ.get(distributed.RANK, 0)) % len(cores)]})
     distributed.start()
+    if devices > 1:
+        import jax
+
+        jax.config.update("jax_num_cpu_devices", devices)
     from strang.team import Team
 
-    team = Team(job_of(name), 1)
+    team = Team(job_of(name, 1 if devices == 1 else (1, devices)), 1)
     team.advance(2)  # compiles
     best = work = float("inf")
     for k in range(3):
@@ -91,7 +96,8 @@ def main(counts: list[int]) -> None:
     for name, numbers in NUMBERS.items():
         first = None
         for count in counts:
-            found = ask(*STRANG, "launch", "-n", str(count), "--", sys.executable, __file__, "--measure", name)
+            command = sys.executable, __file__, "--measure", name, "1"
+            found = ask(*STRANG, "launch", "-n", str(count), "--", *command)
             first = first or found
             received = (count - 1) * -(-PARTS // count) * 4 * numbers
             print(
@@ -100,6 +106,12 @@ def main(counts: list[int]) -> None:
                 f"({first['cpu'] / found['cpu']:.2f} times less), which receives {received:,} bytes",
                 flush=True,
             )
+        found = ask(sys.executable, __file__, "--measure", name, "2")
+        print(
+            f"{name}: {PARTS} parts, 2 devices of one process: {1e3 * found['seconds']:.3g} ms a step "
+            f"({first['seconds'] / found['seconds']:.2f} times as fast)",
+            flush=True,
+        )
     for count in (1, 2):
         seconds = ask(sys.executable, __file__, "--devices", str(count))["seconds"]
         print(f"200 chains in 2 groups on {count} device{'s' * (count > 1)}: {200 / seconds:,.0f} chain-steps a second")
@@ -107,8 +119,8 @@ def main(counts: list[int]) -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["--measure", name]:
-            measure(name)
+        case ["--measure", name, devices]:
+            measure(name, int(devices))
         case ["--devices", count]:
             measure_devices(int(count))
         case counts:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from strang.errors import InputError
 from strang.launch import STRANG, blame
 from strang.lda import learning
 from strang.lda.prepare import prepare
+from strang.share import Meeting, add_up
 from strang.store import named_leaves, read_series
 
 # What processes and devices are asked to compute: 4 chains of a logistic regression whose slices are short of rows.
@@ -75,6 +77,9 @@ def test_variance_reduction_and_thinning_in_parts(numbers):
         ({"groups": 5}, "groups is 5; write a whole number from 1 to 4"),
         ({"groups": 3}, "4 chains in 3 groups cannot be shared evenly by 1 devices"),
         ({"devices": 99}, "devices is 99; write how many are to share the chains"),
+        ({"devices": (1, 99)}, r"devices is \(1, 99\); write how many are to share the chains"),
+        ({"devices": (1, 1, 1)}, r"devices is \(1, 1, 1\); write how many are to share the chains"),
+        ({"devices": 0}, "devices is 0; write how many are to share the chains"),
     ],
 )
 def test_what_cannot_be_shared_is_refused(changes, reason):
@@ -106,27 +111,54 @@ def start(command, **options):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
-def test_devices_and_a_grid_of_processes_change_no_bit(tmp_path):
-    """Two devices; and four processes, of which two share the chains and two the minibatches."""
+SAVED = "from strang.store import named_leaves\nnp.savez({}, **named_leaves({}.chain))\n"
+DEVICES = (1, 2, "2, 2", "1, 4", "1, 3")
+
+
+def test_devices_and_processes_change_no_bit(tmp_path):
+    """Up to four devices on meshes of every shape; four processes, of which two share the chains and two the
+    minibatches; and a run that two devices began, three processes went on with, and one process ends."""
     (tmp_path / "devices.py").write_text(
-        f"import jax\njax.config.update('jax_num_cpu_devices', 2)\n{CASE}\n"
-        "from strang.store import named_leaves\n"
-        "np.savez('devices.npz', **named_leaves(case(parts=3, groups=2, devices=2).chain))\n"
+        f"import jax\njax.config.update('jax_num_cpu_devices', 4)\n{CASE}\n"
+        + "".join(SAVED.format(f"'{mesh}.npz'", f"case(parts=3, groups=2, devices=({mesh}))") for mesh in DEVICES)
+        + "case(parts=3, groups=2, devices=(1, 2), steps=130, store='stored')\n"
     )
-    (tmp_path / "processes.py").write_text(
-        f"import strang\nstrang.distributed.start()\n{CASE}\n"
-        "from strang.store import named_leaves\n"
-        "leaves = named_leaves(case(parts=3, groups=2, devices=2).chain)\n"
-        "np.savez(f'process{jax.process_index()}.npz', **leaves)\n"
-        "print('devices', strang.distributed.rank())\n"
+    joining = f"import strang\nstrang.distributed.start()\n{CASE}\n"
+    name = "f'process{jax.process_index()}.npz'"
+    (tmp_path / "grid.py").write_text(
+        joining + SAVED.format(name, "case(parts=3, groups=2, devices=2)") + "print('grid', strang.distributed.rank())"
     )
-    launched = start([*STRANG, "launch", "-n", "4", "--", sys.executable, "processes.py"], cwd=tmp_path)
+    (tmp_path / "go_on.py").write_text(f"{joining}case(steps=250, store='stored')")
+    launched = start([*STRANG, "launch", "-n", "4", "--", sys.executable, "grid.py"], cwd=tmp_path)
     alone = subprocess.run([sys.executable, "devices.py"], cwd=tmp_path, check=True)
     said, errors = launched.communicate(timeout=300)
-    assert (alone.returncode, launched.returncode, said) == (0, 0, "devices 0\n"), errors
+    assert (alone.returncode, launched.returncode, said) == (0, 0, "grid 0\n"), errors
+    subprocess.run([*STRANG, "launch", "-n", "3", "--", sys.executable, "go_on.py"], cwd=tmp_path, check=True)
+    assert read_series(tmp_path / "stored")[-1]["step"] == 250
     expected = named_leaves(case(parts=3, groups=2).chain)  # noqa: F821
-    for name in ("devices", "process0", "process3"):
+    same(named_leaves(case(store=tmp_path / "stored").chain), expected)  # noqa: F821
+    for name in (*DEVICES, "process0", "process3"):
         same(dict(np.load(tmp_path / f"{name}.npz")), expected)
+
+
+def test_a_meeting_adds_in_order_and_nobody_waits_in_vain():
+    parts = np.random.default_rng(0).normal(size=(2, 5, 7)).astype(np.float32)  # chains, slices, coordinates
+    meeting, threads, sums = Meeting(3), [], []
+    for place in range(3):
+        own = np.zeros_like(parts)
+        own[:, 2 * place : 2 * place + 2] = parts[:, 2 * place : 2 * place + 2]
+        given = np.array([[place, 3, meeting.number]] * 2, np.int32)
+        threads.append(threading.Thread(target=lambda own=own, given=given: sums.append(add_up(own, given))))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    alone = add_up(parts, np.array([0, 1, 0]))
+    assert [each.tobytes() for each in sums] == [alone.tobytes()] * 3
+    assert alone.tobytes() != add_up(parts[:, ::-1], np.array([0, 1, 0])).tobytes()  # the order tells
+    meeting.leave()
+    with pytest.raises(threading.BrokenBarrierError):
+        meeting.add_up(0, parts)
 
 
 def test_an_error_is_told_once(tmp_path, corpus):

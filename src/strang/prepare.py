@@ -48,7 +48,7 @@ def prepare(
     thin: int | None = None,
     parts: int | None = None,
     groups: int | None = None,
-    devices: int = 1,
+    devices: int | tuple[int, int] = 1,
     progress: bool | None = None,
 ) -> Job:
     """Everything that `sample` checks before it starts."""
@@ -97,17 +97,12 @@ def prepare(
     return Job(program, inputs, chain, int(steps), thin, share)
 
 
-def share_out(data: Data, estimator, chains: int, parts, groups, devices: int) -> tuple[Cuts, Share]:
+def share_out(data: Data, estimator, chains: int, parts, groups, devices) -> tuple[Cuts, Share]:
     """Who computes what: by default one device all of it, and of several processes each a part of every minibatch."""
-    many, processes = jax.process_count() > 1, jax.process_count()
-    found = processes if many else jax.local_device_count()
-    if isinstance(devices, bool) or int(devices) != devices or not 1 <= devices <= found or (many and found % devices):
-        expected = f"a divisor of the {processes} processes" if many else f"1 to {found}, as many as there are"
-        raise InputError(f"devices is {devices}; write how many are to share the chains: {expected}.")
-    workers = processes // devices if many else 1
+    teams, workers = mesh(devices)
     whole = data.order in ("full", "stream") or isinstance(estimator, Latent)
     parts = (1 if whole else min(workers, data.batch)) if parts is None else parts
-    groups = devices if groups is None else groups
+    groups = teams if groups is None else groups
     for name, value, most in (("parts", parts, data.batch), ("groups", groups, chains)):
         if isinstance(value, bool) or int(value) != value or not 1 <= value <= most:
             raise InputError(f"{name} is {value}; write a whole number from 1 to {most}.")
@@ -117,12 +112,28 @@ def share_out(data: Data, estimator, chains: int, parts, groups, devices: int) -
         )
     if groups > 1 and data.order == "stream":
         raise InputError("a loader gives its batches to all chains at once; leave out groups= and devices=.")
-    if chains % groups or groups % devices:
+    if chains % groups or groups % teams:
         raise InputError(
-            f"{chains} chains in {groups} groups cannot be shared evenly by {devices} devices; chains must be a "
+            f"{chains} chains in {groups} groups cannot be shared evenly by {teams} devices; chains must be a "
             "multiple of groups, and groups of devices."
         )
-    return Cuts(int(parts), int(groups)), Share(workers, int(devices))
+    return Cuts(int(parts), int(groups)), Share(workers, teams)
+
+
+def mesh(devices) -> tuple[int, int]:
+    """How many share the chains, and how many of each of these a minibatch."""
+    many = jax.process_count() > 1
+    found = jax.process_count() if many else jax.local_device_count()
+    pair = devices if isinstance(devices, tuple | list) else (devices, found // max(int(devices), 1) if many else 1)
+    whole = len(pair) == 2 and all(not isinstance(n, bool) and int(n) == n and n >= 1 for n in pair)
+    used = int(pair[0] * pair[1]) if whole else 0
+    if not (used == found if many else 1 <= used <= found):
+        expected = f"which together are the {found} processes" if many else f"at most the {found} that there are"
+        raise InputError(
+            f"devices is {devices}; write how many are to share the chains, or (how many share the chains, how many of "
+            f"each of these share a minibatch), {expected}."
+        )
+    return int(pair[0]), int(pair[1])
 
 
 def spread_over_chains(dynamics, chains: int):

@@ -101,8 +101,9 @@ def sample(
     function of a key), `thin` (keep every so manieth position), `progress` (None: on a terminal). Ctrl-C ends the run
     early and returns what there is.
 
-    `devices` share the chains. What is shared are `groups` of chains and, among processes, `parts` of a minibatch, by
-    default one each: all bits of the result depend on these numbers, and none on who computes; see docs/scale.md.
+    `devices` share the chains, or with a pair (d, w): d teams share the chains, and the w devices of each share every
+    minibatch. What is shared are `groups` of chains and `parts` of a minibatch, by default one each: all bits of the
+    result depend on these numbers, and none on who computes; see docs/scale.md.
 
     With `store`, a folder, the run is saved there after `every` steps (by default about every ten seconds) and at the
     end; thinned positions go there as well, and memory stays flat. The same call again goes on from the last save, bit

@@ -1,4 +1,4 @@
-"""How a run is shared: groups of chains among devices or processes, and slices of each minibatch among processes.
+"""How a run is shared among devices or processes: groups of chains, and slices of each minibatch.
 
 A minibatch is cut in `parts` slices by place. The likelihood gradient of each slice is computed by itself, and the
 slices' gradients are added in their order. The chains are cut in `groups`, each advanced by itself. XLA rounds
@@ -7,6 +7,9 @@ program, are told at run time which group and slices are theirs, and leave it to
 every bit of a run depends on the number of parts and groups, and none on who shares them.
 """
 
+import itertools
+import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -41,36 +44,49 @@ WHOLE = Cuts()
 
 
 class Portion(NamedTuple):
-    """A group of chains, and slices first..last - 1 of every minibatch, the others being those of some more workers:
-    numbers that a compiled program is given."""
+    """A group of chains, and slices first..last - 1 of every minibatch, the others being those of team-mates: numbers
+    that a compiled program is given. `seat` is one's place in the team, its size, and the number of its `Meeting`; 0
+    where the team-mates are other processes."""
 
     group: jax.Array
     first: jax.Array
     last: jax.Array
-    workers: jax.Array
+    seat: jax.Array
+
+
+class Lane(NamedTuple):
+    """What one device does: the groups of its team one after the other, and the slices of its place in the team."""
+
+    device: Any
+    team: int
+    place: int
+    groups: range
 
 
 @dataclass(frozen=True)
 class Share:
-    """Who computes: the parts are shared by `workers`, which are processes; the groups by `teams` of such workers, or
-    by so many devices of a single process."""
+    """Who computes: the groups of chains are shared by `teams`, and the slices of a minibatch by the `workers` of each
+    team. These are processes, or the devices of a single one."""
 
     workers: int = 1
     teams: int = 1
 
-    def portion(self, cuts: Cuts, group: int) -> Portion:
-        """A group of chains, with the slices of this process."""
-        first = min(distributed.rank() % self.workers * each(cuts.parts, self.workers), cuts.parts)
-        last = min(first + each(cuts.parts, self.workers), cuts.parts)
-        return Portion(*map(jnp.int32, (group, first, last, self.workers)))
-
-    def groups(self, cuts: Cuts) -> list[tuple[int, Any]]:
-        """The groups that this process advances, each with its device."""
+    def lanes(self, cuts: Cuts) -> list[Lane]:
+        """The devices of this process that compute."""
         devices, count = jax.local_devices(), cuts.groups // self.teams
-        if jax.process_count() == 1:
-            return [(group, devices[group // count]) for group in range(cuts.groups)]
-        first = distributed.rank() // self.workers * count
-        return [(group, devices[0]) for group in range(first, first + count)]
+        many = jax.process_count() > 1
+        members = [(devices[0], distributed.rank())] if many else zip(devices, range(self.teams * self.workers))  # noqa: B905
+        found = []
+        for device, number in members:
+            team, place = divmod(number, self.workers)
+            found.append(Lane(device, team, place, range(team * count, (team + 1) * count)))
+        return found
+
+    def portion(self, cuts: Cuts, group: int, place: int, meeting: int) -> Portion:
+        """A group of chains, with the slices of this place."""
+        count = each(cuts.parts, self.workers)
+        first, last = (min(k * count, cuts.parts) for k in (place, place + 1))
+        return Portion(jnp.int32(group), jnp.int32(first), jnp.int32(last), jnp.int32([place, self.workers, meeting]))
 
 
 ALONE = Share()
@@ -98,22 +114,72 @@ def total(cuts: Cuts, portion: Portion, gradient: Callable, like: Tree) -> Tree:
         return found.at[k].set(ravel_pytree(gradient(k))[0])
 
     found = lax.fori_loop(portion.first, portion.last, fill, jnp.zeros((cuts.parts, flat.size), flat.dtype))
-    result = jax.ShapeDtypeStruct(flat.shape, flat.dtype)
-    return unflatten(jax.pure_callback(add_up, result, found, portion.workers, vmap_method="broadcast_all"))
+    if flat.dtype.itemsize < 8:
+        return unflatten(ask(found, flat.shape, portion.seat))
+    words = ask(lax.bitcast_convert_type(found, jnp.uint32), (flat.size, 2), portion.seat)
+    return unflatten(lax.bitcast_convert_type(words, flat.dtype))
 
 
-def add_up(found, workers) -> np.ndarray:
-    """The sum over slices (the last axis but one), of which this process has filled its own."""
-    found, workers = np.asarray(found), int(np.ravel(workers)[0])
+def ask(found, shape: tuple[int, ...], seat) -> jax.Array:
+    """The host's sum. Double precision comes as words, since the host's thread might round it to single."""
+    result = jax.ShapeDtypeStruct(shape, found.dtype)
+    return jax.pure_callback(add_up, result, found, seat, vmap_method="broadcast_all")
+
+
+def add_up(found, seat) -> np.ndarray:
+    """The sum over slices (the last axis but one), of which those of this seat are filled."""
+    place, workers, meeting = (int(number) for number in np.reshape(seat, (-1, 3))[0])
+    found = np.asarray(found)
+    if found.dtype == np.uint32:
+        doubles = np.ascontiguousarray(found).view(np.float64)[..., 0]
+        return add_up(doubles, seat).view(np.uint32).reshape(*doubles.shape[:-2], -1, 2)
+    if meeting:
+        return _meetings[meeting].add_up(place, found)
     parts = found.shape[-2]
     if workers > 1:
         count = each(parts, workers)
-        first = distributed.rank() % workers * count
-        mine = np.moveaxis(found[..., first : first + count, :], -2, 0)
+        mine = np.moveaxis(found[..., place * count : (place + 1) * count, :], -2, 0)
         own = np.zeros((count, *mine.shape[1:]), found.dtype)
         own[: len(mine)] = mine
         found = np.moveaxis(distributed.exchange(own, workers).reshape(-1, *own.shape[1:]), 0, -2)
-    summed = found[..., 0, :].copy()
-    for k in range(1, parts):
-        summed += found[..., k, :]
-    return summed
+    return add_slices([found[..., k, :] for k in range(parts)])
+
+
+def add_slices(slices: list[np.ndarray], out: np.ndarray | None = None) -> np.ndarray:
+    """Their sum, in this order."""
+    out = np.empty_like(slices[0]) if out is None else out
+    out[...] = slices[0]
+    for part in slices[1:]:
+        out += part
+    return out
+
+
+class Meeting:
+    """Where the devices of a team in one process add up their slices: each does so for its share of the coordinates,
+    and all get the whole."""
+
+    def __init__(self, workers: int):
+        self.number, self.workers, self.brought = next(_numbers), workers, [np.empty(0)] * workers
+        self.sums = np.empty(0)
+        self.barrier = threading.Barrier(workers)
+        _meetings[self.number] = self
+
+    def add_up(self, place: int, found: np.ndarray) -> np.ndarray:
+        parts, size = found.shape[-2:]
+        self.brought[place] = found
+        if place == 0:
+            self.sums = np.empty(found[..., 0, :].shape, found.dtype)
+        self.barrier.wait()
+        sums, count = self.sums, each(parts, self.workers)
+        own = slice(place * size // self.workers, (place + 1) * size // self.workers)
+        add_slices([self.brought[k // count][..., k, own] for k in range(parts)], sums[..., own])
+        self.barrier.wait()  # before anybody's slices end with this call, or the next ones come
+        return sums
+
+    def leave(self) -> None:
+        """Of someone who will not come again: the others must not wait."""
+        self.barrier.abort()
+
+
+_numbers = itertools.count(1)
+_meetings: weakref.WeakValueDictionary[int, Meeting] = weakref.WeakValueDictionary()

@@ -108,7 +108,7 @@ def number_names(tree: Tree) -> list[str] | None:
 
 def fingerprint(job: Job) -> dict[str, str]:
     """Hashes of what decides every number of a run: the traced code, the settings with the chains' keys, the data."""
-    _, (chain, _), portion = Team(job, 0).members[0]
+    chain, _, portion = Team(job, 0).members[0].groups[0]
 
     def go_on(inputs, chain, stop, *given):
         return advance(job.program, inputs, chain, stop, None, jnp.uint32(1), *given)

@@ -1,8 +1,9 @@
 """The groups of chains of a run, advanced side by side and put together again."""
 
 from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,9 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from .average import Average
-from .chain import Chain, advance
+from .chain import Chain, Inputs, advance
 from .prepare import Job
-from .share import WHOLE
+from .share import WHOLE, Meeting, Portion
 from .tree import Tree
 
 COMMON = -1
@@ -31,38 +32,69 @@ def along_chains(function: Callable, *pairs: tuple[Chain, Tree]) -> tuple[Chain,
     return jax.tree.map(part, AXES, *pairs)
 
 
+class Member(NamedTuple):
+    """A device's part in a run: its groups of chains, each with room for thinned positions."""
+
+    inputs: Inputs
+    groups: list[tuple[Chain, Tree, Portion | None]]
+
+
 class Team:
     """A job's chains on their way; `draws` is how many thinned positions a call of `advance` has room for."""
 
     def __init__(self, job: Job, draws: int):
         share, cuts = job.share, job.program.cuts
         self.share, self.thin, self.cut = share, jnp.uint32(job.thin or 1), cuts != WHOLE
+        self.x64 = jnp.result_type(float) == np.float64
         size = job.program.chains // cuts.groups
         self.program = replace(job.program, chains=size)
         positions = job.chain.state.position
         trace = jax.tree.map(lambda x: jnp.zeros((draws, *x.shape), x.dtype), positions) if job.thin else None
-        if not self.cut:
-            self.members = [(job.inputs, (job.chain, trace), None)]
-            return
+        inside = share.workers > 1 and jax.process_count() == 1
+        self.meetings = [Meeting(share.workers) for _ in range(share.teams)] if inside else []
         self.members = []
-        placed: dict[Any, Any] = {}
-        for group, device in share.groups(cuts):
-            own = slice(group * size, (group + 1) * size)
-            pair = along_chains(lambda axis, x: x[own] if axis == 0 else x[:, own], (job.chain, trace))  # noqa: B023
-            placed[device] = placed.get(device) or jax.device_put(job.inputs, device)
-            self.members.append((placed[device], *jax.device_put((pair, share.portion(cuts, group)), device)))
+        if not self.cut:
+            self.members.append(Member(job.inputs, [(job.chain, trace, None)]))
+            return
+        for lane in share.lanes(cuts):
+            meeting = self.meetings[lane.team].number if inside else 0
+            groups = []
+            for group in lane.groups:
+                own = slice(group * size, (group + 1) * size)
+                pair = along_chains(lambda axis, x: x[own] if axis == 0 else x[:, own], (job.chain, trace))  # noqa: B023
+                groups.append(jax.device_put((*pair, share.portion(cuts, group, lane.place, meeting)), lane.device))
+            self.members.append(Member(jax.device_put(job.inputs, lane.device), groups))
 
     def advance(self, stop: int) -> tuple[Chain, Tree]:
         """All chains after this step, and the thinned positions on the way."""
-        moved = []
-        for inputs, (chain, trace), portion in self.members:
-            moved.append(advance(self.program, inputs, chain, jnp.uint32(stop), trace, self.thin, portion))
-            if self.share.workers > 1:  # the processes of a team must exchange in one order
-                jax.block_until_ready(moved[-1])
-        jax.block_until_ready(moved)
-        kept = zip(self.members, moved, strict=True)
-        self.members = [(inputs, (chain, trace), portion) for (inputs, (_, trace), portion), (chain, _) in kept]
-        return self.joined(moved) if self.cut else moved[0]
+        if len(self.members) == 1:
+            moved = [self.run(self.members[0], stop)]
+        else:  # a thread for each device, since those that share a minibatch wait for each other
+            with ThreadPoolExecutor(len(self.members)) as pool:
+                running = [pool.submit(self.run, member, stop) for member in self.members]
+                for ended in wait(running, return_when=FIRST_EXCEPTION).done:
+                    ended.result()  # raises what ended one of them, before what this did to the others
+                moved = [each.result() for each in running]
+        for (_, groups), pairs in zip(self.members, moved, strict=True):
+            groups[:] = [(chain, *rest) for (_, *rest), (chain, _) in zip(groups, pairs, strict=True)]
+        if not self.cut:
+            return moved[0][0]
+        own = moved if jax.process_count() > 1 else moved[:: self.share.workers]  # all of a team have the same
+        return self.joined([pair for pairs in own for pair in pairs])
+
+    def run(self, member: Member, stop: int) -> list[tuple[Chain, Tree]]:
+        """A device's groups after this step, one after the other."""
+        try:
+            with jax.enable_x64(self.x64):  # which a thread has for itself
+                given = [
+                    (self.program, member.inputs, chain, jnp.uint32(stop), trace, self.thin, portion)
+                    for chain, trace, portion in member.groups
+                ]
+                return [jax.block_until_ready(advance(*each)) for each in given]
+        except BaseException:
+            for meeting in self.meetings:
+                meeting.leave()
+            raise
 
     def joined(self, moved: list[tuple[Chain, Tree]]) -> tuple[Chain, Tree]:
         """The groups of all devices and processes one after the other, on this process's first device."""
