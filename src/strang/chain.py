@@ -148,7 +148,7 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
         def one(dynamics, state, carried, h, normals, rows, weights, key):
             carried = program.estimator.refresh(program.model, inputs.data, carried, state.position, l)
             if portion is not None and program.cuts.parts > 1:
-                batch: Any = Slices(inputs.data, rows, portion, program.cuts)
+                batch: Any = Slices(inputs.data, rows[0], rows[1], portion, program.cuts)
             else:
                 batch = Batch(rows, weights, inputs.data.scale)
             carried = program.estimator.visit(program.model, carried, state.position, batch, key)
@@ -220,8 +220,14 @@ def draw(program: Program, data: Data, chain: Chain, count):
     salt = alone(lambda: data.salt(chain.keys.batch, l), count)
     drawn = alone(lambda: data.indices(salt, l), count)
     indices, ahead = (drawn, None) if data.source is None else (drawn[: program.granule], drawn[program.granule :])
-    if program.cuts.parts > 1:  # rows are read slice by slice, by whoever needs them
-        return normals, cut(indices, program.cuts.parts, data.size), None, keys
+    if program.cuts.parts > 1:  # rows are read slice by slice, by whoever needs them, who is told the next step's too
+        following = None if ahead is None else jnp.roll(indices, -1, axis=0).at[count - 1].set(ahead[0])
+        return (
+            normals,
+            [x if x is None else cut(x, program.cuts.parts, data.size) for x in (indices, following)],
+            None,
+            keys,
+        )
     if data.order == "stream":
         needed = jnp.minimum(numbers[: program.granule], chain.step + count - 1)  # a loader may end with the run
         rows = alone(lambda: data.deliver(needed, numbers[program.granule :]), count)

@@ -153,10 +153,12 @@ class Data:
 
 
 class Slices(NamedTuple):
-    """A batch cut in parts: the row numbers of each slice, to be read by whoever has it in his portion."""
+    """A batch cut in parts: the row numbers of each slice, to be read by whoever has it in his portion, and those of
+    the next batch for rows that are not in memory."""
 
     data: Data
     numbers: Any
+    following: Any
     portion: Portion
     cuts: Cuts
 
@@ -168,7 +170,8 @@ class Slices(NamedTuple):
         """Slice number k as a batch of its own, that speaks for itself only."""
         numbers, size = self.numbers[k], self.data.size
         short = self.data.ragged or self.data.batch % self.cuts.parts > 0
-        rows = self.data.take(jnp.minimum(numbers, jnp.uint32(size - 1)))
+        wanted = (x if x is None else jnp.minimum(x[k], jnp.uint32(size - 1)) for x in (self.numbers, self.following))
+        rows = self.data.take(*wanted)
         return Batch(rows, (numbers < size).astype(jnp.float32) if short else None, 1.0)
 
 
