@@ -3,7 +3,8 @@
     python benchmarks/processes.py              # 1 and 2 processes, 1 and 2 devices
     python benchmarks/processes.py 1 2 4        # so many processes
 
-A small model (a Gaussian mean: all waiting) and a large one (200 topics over 7702 words, batches of 1000 documents).
+A small model (a Gaussian mean: all waiting) and a large one (200 topics over 7702 words), with batches of 1000 and of
+4000 documents. A minibatch has a part for each process, as is the default; a single process does not cut it at all.
 Every process computes on one core of its own, as far as there are cores.
 """
 
@@ -16,9 +17,8 @@ import time
 from strang import distributed
 from strang.launch import STRANG
 
-PARTS = 4
-NUMBERS = {"gaussian": 1, "topics": 200 * 7702}
-STEPS = {"gaussian": 2000, "topics": 4}
+NUMBERS = {"gaussian": 1, "1000 documents": 200 * 7702, "4000 documents": 200 * 7702}
+STEPS = {"gaussian": 2000, "1000 documents": 4, "4000 documents": 4}
 
 
 def job_of(name: str, devices):
@@ -28,17 +28,18 @@ def job_of(name: str, devices):
     from strang.prepare import prepare
 
     rng = np.random.default_rng(0)
-    settings = {"average": None, "steps": 10**6, "parts": PARTS, "devices": devices}
+    settings = {"average": None, "steps": 10**6, "devices": devices}
     if name == "gaussian":
         data = strang.data.arrays(rng.normal(size=1000).astype(np.float32), batch=100)
         return prepare(strang.models.Gaussian(), data, strang.SGHMC(friction=10.0), step_size=1e-3, **settings)
     from strang.lda import from_csr
 
     words = [f"w{k}" for k in range(7702)]
-    indices = np.concatenate([rng.choice(7702, 100, replace=False) for _ in range(4000)])
-    corpus = from_csr(np.arange(0, 400_001, 100), indices, np.ones(400_000, int), words)
+    batch = int(name.split()[0])
+    indices = np.concatenate([rng.choice(7702, 100, replace=False) for _ in range(4 * batch)])
+    corpus = from_csr(np.arange(0, len(indices) + 1, 100), indices, np.ones(len(indices), int), words)
     model = strang.models.LDA(200, 7702, parametrisation="expanded-mean", documents=corpus)
-    data = strang.data.arrays(np.arange(4000, dtype=np.uint32), batch=1000, order="reshuffled")
+    data = strang.data.arrays(np.arange(4 * batch, dtype=np.uint32), batch=batch, order="reshuffled")
     return prepare(model, data, strang.SGRLD(), step_size=1e-4, **settings)
 
 
@@ -99,16 +100,16 @@ def main(counts: list[int]) -> None:
             command = sys.executable, __file__, "--measure", name, "1"
             found = ask(*STRANG, "launch", "-n", str(count), "--", *command)
             first = first or found
-            received = (count - 1) * -(-PARTS // count) * 4 * numbers
+            received = (count - 1) * 4 * numbers
             print(
-                f"{name}: {PARTS} parts, {count} process{'es' * (count > 1)}: {1e3 * found['seconds']:.3g} ms a step "
+                f"{name}: {count} process{'es' * (count > 1)}: {1e3 * found['seconds']:.3g} ms a step "
                 f"({first['seconds'] / found['seconds']:.2f} times as fast), {1e3 * found['cpu']:.3g} ms of CPU each "
                 f"({first['cpu'] / found['cpu']:.2f} times less), which receives {received:,} bytes",
                 flush=True,
             )
         found = ask(sys.executable, __file__, "--measure", name, "2")
         print(
-            f"{name}: {PARTS} parts, 2 devices of one process: {1e3 * found['seconds']:.3g} ms a step "
+            f"{name}: 2 devices of one process: {1e3 * found['seconds']:.3g} ms a step "
             f"({first['seconds'] / found['seconds']:.2f} times as fast)",
             flush=True,
         )
