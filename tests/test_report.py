@@ -20,7 +20,7 @@ import strang
 from strang import store
 from strang.cli import main
 from strang.errors import InputError
-from strang.report import describe, report, throughput
+from strang.report import describe, report, throughput, to_arviz
 from strang.report.page import page
 from strang.report.watch import watch
 from strang.spec import checksum
@@ -128,6 +128,28 @@ def test_a_data_tree_has_the_draws_after_burn_in(made):
     np.testing.assert_array_equal(tree.posterior["b"], outcome.samples["b"][20:].T)
     assert not tree.sample_stats["diverging"].values.any()
     np.testing.assert_allclose(tree.sample_stats["step_size"], 0.05)
+
+
+def test_a_folder_becomes_a_file_that_xarray_opens(made, tmp_path, monkeypatch, capsys):
+    xarray = pytest.importorskip("xarray")
+    folder, outcome = made
+    monkeypatch.setattr(sys, "argv", ["strang", "report", str(folder), "--netcdf", str(tmp_path / "draws.nc")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("the draws are in ")
+    assert [path.name for path in tmp_path.iterdir()] == ["draws.nc"]
+    with xarray.open_datatree(tmp_path / "draws.nc", engine="h5netcdf") as tree:
+        for group in ("posterior", "sample_stats"):
+            xarray.testing.assert_allclose(tree[group].to_dataset(), outcome.to_arviz()[group].to_dataset())
+
+
+def test_folders_without_draws(made, tmp_path):
+    run(300, store=tmp_path / "none")
+    with pytest.raises(InputError, match="holds no draws; write thin=10"):
+        to_arviz(tmp_path / "none")
+    run(300, store=tmp_path / "several", thin=10, step_size=np.array([0.01, 0.02, 0.03, 0.04]))
+    assert list(to_arviz(tmp_path / "several").sample_stats) == ["diverging"]
 
 
 def test_diverged_chains_are_marked_and_left_out(tmp_path):

@@ -17,25 +17,28 @@ TAILS = (0.05, 0.95)  # the quantiles of the tail ESS
 def to_arviz(run) -> Any:
     """A DataTree with the groups `posterior` (draws after burn-in, by the number of their step) and `sample_stats`:
     whether a chain had diverged, and the step sizes, by which draws are to be weighted where they decrease."""
-    base, chain, thin = need("arviz_base", "arviz"), run.chain, run.job.thin
+    thin, burn_in = run.job.thin, int(run.job.inputs.burn_in)
     if run.samples is None:
         raise InputError("the run kept no positions; write thin=10, say, to keep every tenth.")
-    names, leaves = leaf_names(run.samples), jax.tree.leaves(run.samples)
-    last = run.steps // thin
-    steps = thin * np.arange(last - len(leaves[0]) + 1, last + 1)
-    kept = steps > int(run.job.inputs.burn_in)
-    if not kept.any():
-        raise InputError(f"no draw is after burn-in ({int(run.job.inputs.burn_in)} of {run.steps} steps).")
-    first = int(kept.argmax())
-    steps, ended = steps[first:], np.asarray(chain.diverged_at)[:, None]
+    draws = dict(zip(leaf_names(run.samples), jax.tree.leaves(run.samples), strict=True))
+    first, last = run.steps // thin - len(next(iter(draws.values()))), run.steps // thin
+    steps = thin * np.arange(first + 1, last + 1)
     sizes = np.asarray(jax.vmap(run.job.inputs.schedule)(jnp.asarray(steps, float))).T
-    groups = {
-        "posterior": {name: by_chain(leaf[first:]) for name, leaf in zip(names, leaves, strict=True)},
-        "sample_stats": {
-            "diverging": (ended > 0) & (steps >= ended),
-            "step_size": np.broadcast_to(sizes, (len(ended), len(steps))),
-        },
-    }
+    return data_tree(draws, steps, burn_in, np.asarray(run.chain.diverged_at), sizes)
+
+
+def data_tree(draws: dict[str, np.ndarray], steps: np.ndarray, burn_in: int, diverged_at: np.ndarray, sizes) -> Any:
+    """The DataTree of draws made after these steps: draws lead, then chains; `sizes` end with draws, or are None."""
+    base = need("arviz_base", "arviz")
+    kept = steps > burn_in
+    if not kept.any():
+        raise InputError(f"no draw is after burn-in ({burn_in} steps).")
+    first = int(kept.argmax())
+    steps, ended = steps[first:], diverged_at[:, None]
+    stats = {"diverging": (ended > 0) & (steps >= ended)}
+    if sizes is not None:
+        stats["step_size"] = np.broadcast_to(sizes[..., first:], (len(ended), len(steps)))
+    groups = {"posterior": {name: by_chain(array[first:]) for name, array in draws.items()}, "sample_stats": stats}
     return base.from_dict(groups, coords={"draw": steps}, attrs={"/": {"inference_library": "strang"}})
 
 

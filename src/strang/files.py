@@ -2,18 +2,20 @@
 
 import io
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file anew so that a kill at any moment, or a full disk, leaves the old one."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path to write to; what is there afterwards takes the file's place, and a kill or a full disk leaves the old."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
+        yield temporary
+        with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
@@ -25,6 +27,12 @@ def replace_file(path: Path, content: bytes) -> None:
         os.fsync(folder)  # the renaming itself
     finally:
         os.close(folder)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file anew so that a kill at any moment, or a full disk, leaves the old one."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def write_at(handle: int, content: bytes, place: int) -> None:

@@ -41,18 +41,25 @@ def resume(
 def report(
     folder: Folder,
     html: Annotated[Path | None, typer.Option(help="A file to write the report to as one page, with curves.")] = None,
+    netcdf: Annotated[Path | None, typer.Option(help="A file to write the draws to, for ArviZ and xarray.")] = None,
     json: Json = False,
 ) -> None:
     """What a stored run has come to: averages with errors, health, speed, and how well its chains mix."""
     from .. import report as reports
-    from ..files import replace_file
+    from ..files import replace_file, replacing
 
     found = reports.report(folder)
+    if netcdf is not None:
+        need("h5netcdf", "arviz")
+        draws = reports.to_arviz(folder)
+        with replacing(netcdf) as temporary:
+            draws.to_netcdf(temporary, engine="h5netcdf")
     if html is not None:
         from ..report.page import page
 
         replace_file(html, page(found).encode())
-    emit(found, json, [*reports.describe(found), *([f"the page is {html}"] if html else [])])
+    written = {"page is": html, "draws are in": netcdf}
+    emit(found, json, [*reports.describe(found), *(f"the {what} {path}" for what, path in written.items() if path)])
 
 
 def watch(folder: Folder) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .. import samples
-from ..arviz import mixing
+from ..arviz import data_tree, mixing
 from ..errors import InputError
 from ..spec import read_spec
 from ..store import held, read_arrays, read_series, sums_of
@@ -100,16 +100,37 @@ def throughput(series: list[dict[str, Any]], chains: int) -> list[tuple[int, flo
 def mixing_of(folder: Path, spec: dict[str, Any], arrays: dict[str, np.ndarray], step: int, alive) -> dict[str, Any]:
     """ESS and R-hat of the draws after burn-in, of the living chains."""
     thin, burn_in = spec["thin"], spec.get("settings", {}).get("burn_in", 0)
+    after = {name: array[burn_in // thin :] for name, array in draws_of(folder, spec, arrays, step).items()}
+    count, living = step // thin - burn_in // thin, np.flatnonzero(alive)
+    rows = mixing(after, living) if count >= 4 and len(living) else []
+    return {"draws": max(count, 0), "chains": len(living), "coordinates": rows}
+
+
+def draws_of(folder: Path, spec: dict[str, Any], arrays: dict[str, np.ndarray], step: int) -> dict[str, np.ndarray]:
+    """The thinned positions by name, left on the disk: draws first, then chains."""
     positions = [array for name, array in arrays.items() if name.startswith(".state.position")]
     sums = sums_of(arrays)
     if len(sums) != len(positions):
         raise InputError(f"{folder / 'chain.npz'} is damaged: its checksums are not those of its positions.")
     like = {name: samples.stored(array) for name, array in zip(sums, positions, strict=True)}
-    draws = samples.read(folder / "samples", like, step // thin, sums)
-    after = {name: array[burn_in // thin :] for name, array in draws.items()}
-    count, living = step // thin - burn_in // thin, np.flatnonzero(alive)
-    rows = mixing(after, living) if count >= 4 and len(living) else []
-    return {"draws": max(count, 0), "chains": len(living), "coordinates": rows}
+    return samples.read(folder / "samples", like, step // spec["thin"], sums)
+
+
+def to_arviz(folder: str | Path) -> Any:
+    """The draws of a stored run, finished or not, as `Run.to_arviz` has them; without their step sizes where these
+    change, since a folder only keeps the first and the last."""
+    folder = Path(folder)
+    spec, path = read_spec(folder), folder / "chain.npz"
+    thin, settings = spec.get("thin"), spec.get("settings", {})
+    arrays = read_arrays(path) if path.exists() and thin else {}
+    step = chain_state(path, arrays)[0] if arrays else 0
+    if not thin or step < thin:
+        raise InputError(f"{folder} holds no draws{'' if thin else '; write thin=10, say, to keep every tenth'}.")
+    draws, steps = draws_of(folder, spec, arrays, step), thin * np.arange(1, step // thin + 1)
+    sizes = settings.get("step_size") or {}
+    constant = is_number(sizes.get("first")) and sizes["first"] == sizes.get("last")
+    known = np.full(len(steps), sizes["first"]) if constant else None
+    return data_tree(draws, steps, settings.get("burn_in", 0), np.atleast_1d(arrays[".diverged_at"]), known)
 
 
 def describe(found: dict[str, Any]) -> list[str]:
