@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import strang
-from strang import chain, gradient, random, store
+from strang import chain, gradient, noise, random, store
 from strang.cli import main
 from strang.errors import InputError
 from strang.report import describe, report
@@ -295,7 +295,7 @@ def test_halves_of_a_batch_tell_the_gradient_s_variance():
     all_batches = [x[list(rows)] for rows in itertools.product(range(4), repeat=n)]
     data = strang.data.stream(all_batches, size=4)
     key = jnp.zeros(2, jnp.uint32)
-    measure = jax.jit(lambda l: gradient.split_variance(estimator, model, data, (), (), theta, l, key))
+    measure = jax.jit(lambda l: noise.split_variance(estimator, model, data, (), (), theta, l, key))
     found = [measure(jnp.uint32(l)) for l in range(len(all_batches))]
     gradients = [4 / n * (theta - rows).sum() for rows in all_batches]
     assert np.mean(found) == pytest.approx(np.var(gradients), rel=1e-5)

@@ -57,6 +57,7 @@ def test_imports_go_one_way():
         "sources",
         "data",
         "gradient",
+        "noise",
         "schedule",
     ]
     order += [

@@ -17,8 +17,8 @@ from . import average as averages
 from . import random
 from .average import Average
 from .data import Batch, Data, Slices
-from .gradient import noise_variance, split_variance
 from .integrator import Step
+from .noise import noise_variance, split_variance
 from .share import WHOLE, Cuts, Portion, cut
 from .tree import Tree, dot
 
