@@ -30,7 +30,7 @@ reproduce: setup
 	$(VENV)/bin/strang reproduce --quick --out report
 
 test: lint
-	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder  # a file makes its reports once
+	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20  # a file makes its reports once
 
 lint: setup
 	$(VENV)/bin/ruff check .

@@ -63,7 +63,7 @@ def test_indices_are_uniform(keys, n):
     assert abs(drawn.mean() - (n - 1) / 2) < LIMIT * scale
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(n=st.integers(1, 300), seed=st.integers(0, 2**64 - 1))
 def test_permute_is_a_permutation(n, seed):
     keys = random.chain_keys(seed, 1).batch

@@ -59,6 +59,7 @@ def reproduce(
         if name not in FIGURES and name != "all":
             raise choose("figure", name, [*FIGURES, "all"])
     chosen = list(FIGURES) if not names or "all" in names else list(dict.fromkeys(names))
+    (out / "parts").mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than after the first part
     made = hand_out(scheduler, chosen, effort, out / "parts", fresh, progress) if scheduler else 0
     report = make(chosen, effort, out / "parts", fresh and not made, progress)
     report = report._replace(reused=report.reused - made)

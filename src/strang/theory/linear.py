@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import InputError
 
+TOGETHER = 256  # step sizes: always as many, so that one compilation serves all
 ROUNDING = 1e-12  # how far above 1 a growth factor must be to count; an overdamped step comes as close from below
 
 
@@ -29,8 +30,10 @@ def linearise(step, dynamics, precision, h) -> Linear:
     """The maps of one step on precision K, or of many along the axes of an array `h`."""
     with jax.enable_x64(True):
         h = np.asarray(h, complex if np.iscomplexobj(h) else float)
-        maps = _maps(step, dynamics, jnp.asarray(precision, h.dtype), jnp.asarray(h.ravel()))
-        return Linear(*(np.asarray(m).reshape(h.shape + m.shape[1:]) for m in maps))
+        rows = np.resize(h, (max(1, -(-h.size // TOGETHER)), TOGETHER))  # the last one filled up
+        found = [_maps(step, dynamics, jnp.asarray(precision, h.dtype), jnp.asarray(row)) for row in rows]
+        maps = (np.concatenate(parts)[: h.size] for parts in zip(*found, strict=True))
+        return Linear(*(each.reshape(h.shape + each.shape[1:]) for each in maps))
 
 
 # Compiling takes longer than running here, so it is told not to optimise.
