@@ -113,6 +113,13 @@ def start(command, **options):
 
 SAVED = "from strang.store import named_leaves\nnp.savez({}, **named_leaves({}.chain))\n"
 DEVICES = (1, "2, 2", "1, 4")
+# What chains exchange as they run must not meet what processes tell each other in between.
+IN_TURN = """
+for k in range(200):
+    strang.distributed.agree(k)
+    found = strang.distributed.exchange(np.full(166, jax.process_index() + k, np.float32), 4)
+    assert (found == np.arange(4)[:, None] + k).all()
+"""
 
 
 def test_devices_and_processes_change_no_bit(tmp_path):
@@ -126,7 +133,7 @@ def test_devices_and_processes_change_no_bit(tmp_path):
     joining = f"import strang\nstrang.distributed.start()\n{CASE}\n"
     name = "f'process{jax.process_index()}.npz'"
     (tmp_path / "grid.py").write_text(
-        f"{joining}case(steps=250, store='stored')\n"
+        f"{joining}{IN_TURN}case(steps=250, store='stored')\n"
         + SAVED.format(name, "case(parts=3, groups=2, devices=2)")
         + "print('grid', strang.distributed.rank())"
     )

@@ -16,7 +16,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .errors import InputError
@@ -85,29 +84,38 @@ def check_started() -> None:
 
 def agree(*numbers: int) -> list[int]:
     """The first process's numbers."""
-    if jax.process_count() == 1:
-        return list(numbers)
-    return multihost_utils.broadcast_one_to_all(np.array(numbers, np.int32)).tolist()
+    return list(numbers) if jax.process_count() == 1 else gather(np.array(numbers, np.int32))[0].tolist()
 
 
-def exchange(own: np.ndarray, team: int) -> np.ndarray:
-    """What each process of this one's team has, in the order of their ranks. Teams are `team` neighbours."""
-    if own.dtype.itemsize == 8:  # which a callback's thread might round
-        return exchange(own.view(np.uint32), team).view(own.dtype)
-    mesh, mine = meeting(team)
-    shape = (team, *own.shape)
+def gather(own: np.ndarray) -> np.ndarray:
+    """What each process has, in the order of their ranks; while no chains run."""
+    return exchange(own, jax.process_count(), 0)
+
+
+def exchange(own: np.ndarray, team: int, lane: int = -1) -> np.ndarray:
+    """What each process of this one's team has, in the order of their ranks. Teams are `team` neighbours.
+
+    Gloo takes messages between the same devices in the order in which they come. So what is exchanged from within
+    running chains, and what is exchanged between the runs, must never be under way on the same devices: hence lanes.
+    """
+    mesh, mine = meeting(team, lane)
+    sent = np.ascontiguousarray(own).reshape(1, -1).view(np.uint8)  # bytes, which no thread's precision can round
     array = jax.make_array_from_single_device_arrays(
-        shape, NamedSharding(mesh, PartitionSpec("team")), [jax.device_put(own[None], mine)]
+        (team, sent.shape[1]), NamedSharding(mesh, PartitionSpec("team")), [jax.device_put(sent, mine)]
     )
-    return np.asarray(gathered(mesh)(array).addressable_data(0))
+    return np.asarray(gathered(mesh)(array).addressable_data(0)).view(own.dtype).reshape(team, *own.shape)
 
 
 @cache
-def meeting(team: int) -> tuple[Mesh, Any]:
-    """Devices on which a team exchanges arrays while its chains run on others: the last CPU device of each process."""
-    last = {device.process_index: device for device in jax.devices("cpu")}
+def meeting(team: int, lane: int) -> tuple[Mesh, Any]:
+    """Devices on which a team exchanges arrays: of each process the first CPU device, or the last, while chains run on
+    the first."""
+    by_process: dict[int, list[Any]] = {}
+    for device in jax.devices("cpu"):
+        by_process.setdefault(device.process_index, []).append(device)
     first = jax.process_index() // team * team
-    return Mesh(np.array([last[first + k] for k in range(team)]), ("team",)), last[jax.process_index()]
+    chosen = [by_process[first + k][lane] for k in range(team)]
+    return Mesh(np.array(chosen), ("team",)), by_process[jax.process_index()][lane]
 
 
 @cache
@@ -122,7 +130,7 @@ def check_same(tree: Tree, what: str) -> None:
     total = 0
     for leaf in jax.tree.leaves(tree):
         total = zlib.crc32(np.ascontiguousarray(leaf).tobytes(), total)
-    found = multihost_utils.process_allgather(np.array([total], np.uint32)).ravel()
+    found = gather(np.array([total], np.uint32)).ravel()
     if (found != found[0]).any():
         other = int(np.flatnonzero(found != found[0])[0])
         raise InputError(f"processes 0 and {other} differ in {what}.")

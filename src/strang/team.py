@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 
+from . import distributed
 from .average import Average
 from .chain import Chain, Inputs, advance
 from .prepare import Job
@@ -102,7 +102,7 @@ class Team:
         def join(axis, *parts):
             whole = np.concatenate([np.asarray(part) for part in parts], axis)
             if self.share.teams > 1 and jax.process_count() > 1:
-                whole = np.concatenate(multihost_utils.process_allgather(whole)[:: self.share.workers], axis)
+                whole = np.concatenate(distributed.gather(whole)[:: self.share.workers], axis)
             return whole
 
         return jax.device_put(along_chains(join, *moved), jax.local_devices()[0])
