@@ -92,13 +92,14 @@ def gather(own: np.ndarray) -> np.ndarray:
     return exchange(own, jax.process_count(), 0)
 
 
-def exchange(own: np.ndarray, team: int, lane: int = -1) -> np.ndarray:
+def exchange(own: np.ndarray, team: int, device: int = -1) -> np.ndarray:
     """What each process of this one's team has, in the order of their ranks. Teams are `team` neighbours.
 
     Gloo takes messages between the same devices in the order in which they come. So what is exchanged from within
-    running chains, and what is exchanged between the runs, must never be under way on the same devices: hence lanes.
+    running chains, and what is exchanged between the runs, must never be under way on the same devices: `device`
+    says which of each process's CPU devices it is, the first or the last.
     """
-    mesh, mine = meeting(team, lane)
+    mesh, mine = meeting(team, device)
     sent = np.ascontiguousarray(own).reshape(1, -1).view(np.uint8)  # bytes, which no thread's precision can round
     array = jax.make_array_from_single_device_arrays(
         (team, sent.shape[1]), NamedSharding(mesh, PartitionSpec("team")), [jax.device_put(sent, mine)]
@@ -107,15 +108,15 @@ def exchange(own: np.ndarray, team: int, lane: int = -1) -> np.ndarray:
 
 
 @cache
-def meeting(team: int, lane: int) -> tuple[Mesh, Any]:
+def meeting(team: int, number: int) -> tuple[Mesh, Any]:
     """Devices on which a team exchanges arrays: of each process the first CPU device, or the last, while chains run on
     the first."""
     by_process: dict[int, list[Any]] = {}
     for device in jax.devices("cpu"):
         by_process.setdefault(device.process_index, []).append(device)
     first = jax.process_index() // team * team
-    chosen = [by_process[first + k][lane] for k in range(team)]
-    return Mesh(np.array(chosen), ("team",)), by_process[jax.process_index()][lane]
+    chosen = [by_process[first + k][number] for k in range(team)]
+    return Mesh(np.array(chosen), ("team",)), by_process[jax.process_index()][number]
 
 
 @cache

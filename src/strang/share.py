@@ -75,9 +75,9 @@ class Share:
         """The devices of this process that compute."""
         devices, count = jax.local_devices(), cuts.groups // self.teams
         many = jax.process_count() > 1
-        members = [(devices[0], distributed.rank())] if many else zip(devices, range(self.teams * self.workers))  # noqa: B905
+        members = [(distributed.rank(), devices[0])] if many else enumerate(devices[: self.teams * self.workers])
         found = []
-        for device, number in members:
+        for number, device in members:
             team, place = divmod(number, self.workers)
             found.append(Lane(device, team, place, range(team * count, (team + 1) * count)))
         return found
