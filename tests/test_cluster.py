@@ -159,7 +159,7 @@ def test_cutting_and_joining_gives_the_job_back():
 
 @pytest.mark.parametrize("groups", [0, 6, 1.5])
 def test_bad_numbers_of_groups_are_refused(groups):
-    with pytest.raises(InputError, match=f"groups is {groups}; write a whole number from 1 to .* chains, 5"):
+    with pytest.raises(InputError, match=f"groups is {groups}; write a whole number from 1 to 5"):
         cluster.sample(None, groups=groups, **settings(steps=1))
 
 

@@ -89,7 +89,8 @@ def test_scale_is_unbiased_over_all_iid_batches():
     ("arguments", "text"),
     [
         ({"rows": np.zeros(5), "batch": 6}, "batch is 6, but there are 5 data"),
-        ({"rows": np.zeros(5), "batch": 0}, "write a batch size from 1 to 5"),
+        ({"rows": np.zeros(5), "batch": 0}, "batch is 0; write a whole number, at least 1"),
+        ({"rows": np.zeros(5), "batch": 2.5}, "batch is 2.5; write a whole number"),
         ({"rows": np.zeros(5)}, "needs a batch size"),
         ({"rows": np.array([1.0, np.nan]), "batch": 1}, r"not finite: nan at \[1\]"),
         ({"rows": np.array(["a"]), "batch": 1}, "convert them to numbers"),

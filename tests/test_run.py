@@ -263,7 +263,11 @@ def test_the_report_says_what_bias_to_expect(numbers):
     ("changes", "text"),
     [
         ({"data": np.zeros(3)}, r"wrap it first: strang.data.arrays"),
-        ({"steps": 0}, "steps is 0; write a whole number, at least 1"),
+        ({"steps": 0}, "steps is 0; write a whole number from 1 to"),
+        ({"steps": None}, "steps is None; write a whole number"),
+        ({"steps": float("inf")}, "steps is inf; write a whole number"),
+        ({"seed": -1}, "seed is -1; write a whole number from 0"),
+        ({"thin": "3"}, "thin is 3; write a whole number"),
         ({"chains": 0}, "chains is 0"),
         ({"steps": 2.5}, "steps is 2.5"),
         ({"burn_in": 1000}, "leaves nothing to average"),

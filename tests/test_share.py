@@ -79,7 +79,9 @@ def test_variance_reduction_and_thinning_in_parts(numbers):
         ({"devices": 99}, "devices is 99; write how many are to share the chains"),
         ({"devices": (1, 99)}, r"devices is \(1, 99\); write how many are to share the chains"),
         ({"devices": (1, 1, 1)}, r"devices is \(1, 1, 1\); write how many are to share the chains"),
-        ({"devices": 0}, "devices is 0; write how many are to share the chains"),
+        ({"devices": 0}, "devices is 0; write a whole number"),
+        ({"devices": "two"}, "devices is two; write a whole number"),
+        ({"devices": ()}, r"devices is \(\); write how many are to share the chains"),
     ],
 )
 def test_what_cannot_be_shared_is_refused(changes, reason):

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .chain import Chain
-from .errors import InputError, need
+from .errors import InputError, need, whole
 from .prepare import Job, prepare
 from .progress import bar
 from .run import DivergenceWarning, Run, joined, run_blocks
@@ -49,8 +49,8 @@ def sample(
         raise InputError("a cluster is sent its data, so they must be in memory: write strang.data.arrays(...).")
     job = prepare(model, data, dynamics, progress=progress, **settings)
     chains, x64 = job.program.chains, jnp.result_type(float) == np.float64
-    if groups is not None and (isinstance(groups, bool) or int(groups) != groups or not 1 <= groups <= chains):
-        raise InputError(f"groups is {groups}; write a whole number from 1 to the number of chains, {chains}.")
+    if groups is not None:
+        groups = whole("groups", groups, most=chains)
     started = time.perf_counter()
     if scheduler is None:
         parts = [run_group(host(job), group, x64) for group in contiguous(chains, groups or 1)]

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import random
-from .errors import InputError, choose
+from .errors import InputError, choose, whole
 from .share import Cuts, Portion
 from .sources.base import Remote, Source, remote
 from .sources.files import open_files
@@ -242,8 +242,8 @@ def stream(loader: Callable | Iterable, *, size: int, ragged: bool = False) -> D
     Array([1., 1.], dtype=float32)
     """
     source = Loader(loader, size, ragged)
-    check_order(size, source.batch, "cyclic")
-    return Data(remote(source), size, source.batch, "stream", False)
+    check_order(source.size, source.batch, "cyclic")
+    return Data(remote(source), source.size, source.batch, "stream", False)
 
 
 def check_order(size: int, batch: int | None, order: str) -> int:
@@ -254,11 +254,12 @@ def check_order(size: int, batch: int | None, order: str) -> int:
         batch = size
     if batch is None:
         raise InputError(f"order {order!r} needs a batch size; write batch=10, or order='full' for all data.")
-    if not 1 <= batch <= size:
+    batch = whole("batch", batch)
+    if batch > size:
         raise InputError(f"batch is {batch}, but there are {size} data; write a batch size from 1 to {size}.")
     if size > MOST or 2 * -(-size // batch) >= 2**32:
         raise InputError(f"there are {size:,} rows; at most {MOST:,} can be numbered, in fewer than 2^31 batches.")
-    return int(batch)
+    return batch
 
 
 def check_array(leaf) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from math import prod
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 from . import distributed, random
 from .chain import Chain, Inputs, Program, begin, granule_length
 from .data import Data
-from .errors import InputError
+from .errors import InputError, whole
 from .gradient import SVRG, ControlVariate, Latent, Minibatch
 from .integrator import spell
 from .schedule import as_schedule, probe
@@ -57,17 +58,8 @@ def prepare(
         raise InputError(
             f"data is a {type(data).__name__}; wrap it first: strang.data.arrays(x, batch=10, order='iid')."
         )
-    counts = {
-        "steps": (steps, 1),
-        "chains": (chains, 1),
-        "burn_in": (burn_in, 0),
-        "thin": (1 if thin is None else thin, 1),
-    }
-    for name, (value, least) in counts.items():
-        if isinstance(value, bool) or int(value) != value or value < least:
-            raise InputError(f"{name} is {value}; write a whole number, at least {least}.")
-    if steps >= 2**32 or not 0 <= seed < 2**64:
-        raise InputError(f"steps ({steps}) must be below 2^32 and seed ({seed}) from 0 to 2^64 - 1.")
+    steps, chains, burn_in = whole("steps", steps, 1, 2**32 - 1), whole("chains", chains), whole("burn_in", burn_in, 0)
+    seed, thin = whole("seed", seed, 0, 2**64 - 1), None if thin is None else whole("thin", thin)
     if burn_in >= steps:
         raise InputError(f"burn_in is {burn_in} of {steps} steps, which leaves nothing to average.")
     estimator = Minibatch() if gradient is None else gradient
@@ -94,19 +86,16 @@ def prepare(
     inputs = Inputs(data, dynamics, schedule, shared, jnp.uint32(burn_in))
     chain = jax.block_until_ready(begin(program, inputs, keys, positions))
     data.check()
-    return Job(program, inputs, chain, int(steps), thin, share)
+    return Job(program, inputs, chain, steps, thin, share)
 
 
 def share_out(data: Data, estimator, chains: int, parts, groups, devices) -> tuple[Cuts, Share]:
     """Who computes what: by default one device all of it, and of several processes each a part of every minibatch."""
     teams, workers = mesh(devices)
-    whole = data.order in ("full", "stream") or isinstance(estimator, Latent)
-    parts = (1 if whole else min(workers, data.batch)) if parts is None else parts
-    groups = teams if groups is None else groups
-    for name, value, most in (("parts", parts, data.batch), ("groups", groups, chains)):
-        if isinstance(value, bool) or int(value) != value or not 1 <= value <= most:
-            raise InputError(f"{name} is {value}; write a whole number from 1 to {most}.")
-    if parts > 1 and whole:
+    uncut = data.order in ("full", "stream") or isinstance(estimator, Latent)
+    parts = (1 if uncut else min(workers, data.batch)) if parts is None else whole("parts", parts, 1, data.batch)
+    groups = teams if groups is None else whole("groups", groups, 1, chains)
+    if parts > 1 and uncut:
         raise InputError(
             "full gradients, a loader's batches and hidden causes that are kept are not cut in parts; leave out parts=."
         )
@@ -117,23 +106,23 @@ def share_out(data: Data, estimator, chains: int, parts, groups, devices) -> tup
             f"{chains} chains in {groups} groups cannot be shared evenly by {teams} devices; chains must be a "
             "multiple of groups, and groups of devices."
         )
-    return Cuts(int(parts), int(groups)), Share(workers, teams)
+    return Cuts(parts, groups), Share(workers, teams)
 
 
 def mesh(devices) -> tuple[int, int]:
     """How many share the chains, and how many of each of these a minibatch."""
     many = jax.process_count() > 1
     found = jax.process_count() if many else jax.local_device_count()
-    pair = devices if isinstance(devices, tuple | list) else (devices, found // max(int(devices), 1) if many else 1)
-    whole = len(pair) == 2 and all(not isinstance(n, bool) and int(n) == n and n >= 1 for n in pair)
-    used = int(pair[0] * pair[1]) if whole else 0
-    if not (used == found if many else 1 <= used <= found):
+    pair = [whole("devices", n) for n in (devices if isinstance(devices, tuple | list) else (devices,))]
+    if len(pair) == 1:
+        pair.append(found // pair[0] if many else 1)
+    if len(pair) != 2 or not (prod(pair) == found if many else prod(pair) <= found):
         expected = f"which together are the {found} processes" if many else f"at most the {found} that there are"
         raise InputError(
             f"devices is {devices}; write how many are to share the chains, or (how many share the chains, how many of "
             f"each of these share a minibatch), {expected}."
         )
-    return int(pair[0]), int(pair[1])
+    return pair[0], pair[1]
 
 
 def spread_over_chains(dynamics, chains: int):

@@ -15,7 +15,7 @@ from . import arviz, distributed, summary
 from . import average as averages
 from .chain import Chain
 from .data import Data
-from .errors import InputError
+from .errors import InputError, whole
 from .prepare import Job, prepare
 from .progress import bar
 from .spec import FEW, known_files
@@ -72,7 +72,7 @@ def blocks(model, data, dynamics, *, every: int | None = None, **settings) -> It
     """The chains after each block of `every` steps, for a loop of one's own; settings as for `sample`."""
     look_through(data, None, settings.get("progress"))
     job = prepare(model, data, dynamics, **settings)
-    for chain, _ in run_blocks(replace(job, thin=None), every):
+    for chain, _ in run_blocks(replace(job, thin=None), None if every is None else whole("every", every)):
         yield chain
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from . import distributed
 from .chain import Chain
-from .errors import InputError, first_line
+from .errors import InputError, first_line, whole
 from .files import replace_file
 from .prepare import Job
 from .samples import Samples
@@ -45,9 +45,8 @@ class Store:
     run together the first one writes; the others only read where to go on."""
 
     def __init__(self, folder: str | Path, job: Job, every: int | None, about: dict[str, Any] | None = None):
-        if every is not None and (isinstance(every, bool) or int(every) != every or every < 1):
-            raise InputError(f"every is {every}; write a whole number of steps, at least 1.")
-        self.folder, self.every, self.thin = Path(folder), every, job.thin or 1
+        self.every = None if every is None else whole("every", every)
+        self.folder, self.thin = Path(folder), job.thin or 1
         self.opened = self.saved = time.monotonic()
         self.samples: Samples | None = None
         self.lock: int | None = None

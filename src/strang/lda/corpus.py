@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from ..errors import InputError, first_line
+from ..errors import InputError, first_line, whole
 from .bags import Bags, check, check_indptr, copy_runs, take, tidy
 
 FORMAT = "strang corpus 1"
@@ -36,9 +36,7 @@ class Corpus:
     def __init__(
         self, shards: list[Shard], words: list[str], mark: str, begin: int = 0, end: int | None = None, repeat: int = 1
     ):
-        if isinstance(repeat, bool) or repeat != int(repeat) or repeat < 1:
-            raise InputError(f"repeat is {repeat}; write a whole number, at least 1.")
-        self.shards, self.words, self.mark, self.repeat = shards, words, mark, int(repeat)
+        self.shards, self.words, self.mark, self.repeat = shards, words, mark, whole("repeat", repeat)
         self.starts = np.cumsum([0, *(len(shard.offsets) - 1 for shard in shards)])
         self.begin, self.end = begin, int(self.starts[-1]) if end is None else end
 
@@ -103,8 +101,8 @@ class Corpus:
         """Training and test documents; the last `test` are set aside. In a prepared folder the order is random, so they
         are a random sample and always the same one; `repeat` is for training only."""
         held = self.end - self.begin
-        if isinstance(test, bool) or test != int(test) or not 0 <= test < held:
-            raise InputError(f"test is {test}; set aside at least 0 and fewer than all {held:,} documents.")
+        if whole("test", test, 0) >= held:
+            raise InputError(f"test is {test}; set aside fewer than all {held:,} documents.")
         middle = self.end - int(test)
         train = Corpus(self.shards, self.words, self.mark, self.begin, middle, self.repeat)
         return train, Corpus(self.shards, self.words, self.mark, middle, self.end)

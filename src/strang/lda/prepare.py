@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, whole
 from ..files import replace_file
 from ..store import hold
 from .corpus import FORMAT, checksum, open_corpus, read_manifest, seal
@@ -53,10 +53,8 @@ def prepare(
         ("unit-bytes", unit_bytes),
         ("workers", 1 if workers is None else workers),
     ):
-        if value < 1:
-            raise InputError(f"{name} is {value}; write a whole number, at least 1.")
-    if not 0 <= seed < 1 << 64:
-        raise InputError(f"seed is {seed}; write a whole number from 0 to 2^64 - 1.")
+        whole(name, value)
+    whole("seed", seed, 0, (1 << 64) - 1)
     given = None if vocabulary is None else Path(vocabulary)
     if out.resolve().is_relative_to(Path(source).resolve()):
         raise InputError(f"{out} lies in {source}; write a folder outside of the source.")

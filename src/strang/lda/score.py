@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, whole
 from ..kernels import lda, lda_score
 from ..kernels.lda_documents import Documents, as_documents, frozen
 from ..kernels.words import mixed, streams
@@ -53,8 +53,8 @@ def split(documents: Any, *, share: float = 0.5, every: int | None = None, seed:
     parts = as_documents(documents, np.iinfo(np.int32).max)
     if not 0 < share < 1:
         raise InputError(f"share is {share}; write the part of the tokens to be scored, between 0 and 1.")
-    if every is not None and not every >= 2:
-        raise InputError(f"every is {every}; write a whole number, at least 2, or leave it out.")
+    if every is not None:
+        every = whole("every", every, 2)
     tokens = parts.tokens
     lengths, entry = np.diff(tokens), np.repeat(np.arange(len(parts.counts)), parts.counts)
     place = np.arange(tokens[-1]) - np.repeat(tokens[:-1], lengths)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, choose
+from ..errors import InputError, choose, whole
 from ..models.lda import PARAMETRISATIONS
 from .corpus import Corpus
 
@@ -76,10 +76,8 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings, if they can be."""
     if settings["parametrisation"] not in PARAMETRISATIONS:
         raise choose("parametrisation", settings["parametrisation"], PARAMETRISATIONS)
-    for name, least in (("batch", 1), ("samples", 1), ("test_documents", 1)):
-        value = settings[name]
-        if isinstance(value, bool) or int(value) != value or value < least:
-            raise InputError(f"{name} is {value}; write a whole number, at least {least}.")
+    for name in ("batch", "samples", "test_documents"):
+        settings[name] = whole(name, settings[name])
     for name in ("passes", "delay"):
         if not settings[name] > 0:
             raise InputError(f"{name} is {settings[name]}; write a positive number.")

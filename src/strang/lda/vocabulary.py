@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, whole
 
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
 STOP = """
@@ -32,9 +32,7 @@ class Choice(NamedTuple):
 
 
 def check_choice(words: int, min_documents: int, max_share: float, stop_words: Path | None) -> Choice:
-    for name, value in (("words", words), ("min-documents", min_documents)):
-        if value < 1:
-            raise InputError(f"{name} is {value}; write a whole number, at least 1.")
+    words, min_documents = whole("words", words), whole("min-documents", min_documents)
     if not 0 < max_share <= 1:
         raise InputError(f"max-share is {max_share}; write a share of the documents above 0 and at most 1.")
     stop = ENGLISH if stop_words is None else frozenset(line.strip().lower() for line in read_lines(stop_words))

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, choose
+from ..errors import InputError, choose, whole
 from ..kernels.call import on_host
 
 PARAMETRISATIONS = ("reduced-mean", "reduced-natural", "expanded-mean", "expanded-natural")
@@ -57,9 +57,7 @@ class LDA:
 
     def __post_init__(self):
         for name, least in (("topics", 1), ("vocabulary", 2), ("sweeps", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or int(value) != value or value < least:
-                raise InputError(f"{name} is {value}; write a whole number, at least {least}.")
+            object.__setattr__(self, name, whole(name, getattr(self, name), least))
         for name in ("alpha", "beta"):
             if not (np.isscalar(getattr(self, name)) and 0 < getattr(self, name) < np.inf):
                 raise InputError(f"{name} is {getattr(self, name)}; write a positive number.")

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError, choose
+from ..errors import InputError, choose, whole
 from ..kernels.call import on_host
 from ..tree import Tree
 
@@ -42,9 +42,7 @@ class SBN:
 
     def __post_init__(self):
         for name in ("hidden", "visible", "sweeps"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or int(value) != value or value < 1:
-                raise InputError(f"{name} is {value}; write a whole number, at least 1.")
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
         if self.update not in UPDATES:
             raise choose("update", self.update, UPDATES)
         if self.update == "polya-gamma" and not compiled():

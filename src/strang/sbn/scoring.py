@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, whole
 from ..images import check_binary
 from ..progress import track
 
@@ -76,9 +76,7 @@ def log_likelihood(
 ) -> np.ndarray:
     """log p(v) of every image by AIS: the logarithm of the mean weight of its particles. An image's estimate depends on
     the seed and its place among the images, not on how many others there are."""
-    for name, value in {"temperatures": temperatures, "particles": particles}.items():
-        if isinstance(value, bool) or int(value) != value or value < 1:
-            raise InputError(f"{name} is {value}; write a whole number, at least 1.")
+    temperatures, particles = whole("temperatures", temperatures), whole("particles", particles)
     if importlib.util.find_spec("numba") is None:
         raise InputError("annealed importance sampling needs Numba: pip install 'strang[numba]'.")
     from ..kernels import sbn

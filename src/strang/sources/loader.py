@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import InputError, first_line
+from ..errors import InputError, first_line, whole
 from ..tree import Tree, alike
 from .base import Source, check_numbers
 
@@ -25,9 +25,7 @@ class Loader(Source):
                 f"a {type(loader).__name__} cannot be read from the start again; "
                 "give a function from a batch number to an iterator that goes on from there."
             )
-        if isinstance(size, bool) or int(size) != size or size < 1:
-            raise InputError(f"size is {size}; write how many rows the batches speak for, a positive number.")
-        self.loader, self.size, self.ragged = loader, int(size), bool(ragged)
+        self.loader, self.size, self.ragged = loader, whole("size", size), bool(ragged)
         self.kept: dict[int, list[np.ndarray]] = {}
         self.firsts: deque[int] = deque(maxlen=REQUESTS)  # the lowest number of each of the last requests
         self.batches: Iterator | None = None
