@@ -256,6 +256,16 @@ def test_a_diagonal_metric_may_be_given_as_a_matrix():
         assert float(dynamics.temperature(state)) == pytest.approx(float(p @ p) / 2, rel=1e-13)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_a_large_metric_matrix_in_single_precision_keeps_its_volume(scale):
+    """det G is 1e150 or 1e-150 here, which no single-precision number is."""
+    q = jnp.linspace(-1, 1, 50, dtype=jnp.float32)
+    metrics = [lambda q: scale * elementwise(q), lambda q: scale * diagonal_matrix(q)]
+    expected, found = (strang.SGRHMC(metric=metric).slope(q, jnp.zeros_like(q)) for metric in metrics)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+    assert float(jnp.abs(expected).max()) > 0.1
+
+
 def test_one_thermostat_each_is_one_for_all_in_one_dimension():
     one, each = (strang.SGNHT(friction=1.3, gain=0.7, thermostat=kind) for kind in ("scalar", "coordinate"))
     step, q, p = scheme("leimkuhler:BADODAB", strang.SGNHT).step, jnp.asarray([0.3]), jnp.asarray([1.5])

@@ -78,12 +78,14 @@ class SGRHMC:
         return differentiate(lambda theta: -0.5 * dot(momentum, self.velocity(theta, momentum)), position)
 
     def slope(self, position: Tree, gradient: Tree) -> Tree:
-        """∇U + ½ ∇log det G."""
+        """∇U + ½ ∇log det G. Of a matrix ∂ log det G = tr(G⁻¹ ∂G), since det G soon leaves single precision."""
+        here = self.metric(position)
+        inverse = jnp.linalg.inv(here) if full(here, position) else None
 
         def half_log_volume(theta):
             metric = self.metric(theta)
-            if full(metric, theta):
-                return 0.5 * jnp.log(jnp.linalg.det(metric))
+            if inverse is not None:
+                return 0.5 * jnp.sum(inverse.T * metric)
             return 0.5 * sum(jnp.sum(jnp.log(g)) for g in jax.tree.leaves(metric))
 
         return add(gradient, differentiate(half_log_volume, position))
