@@ -280,7 +280,14 @@ def test_the_report_says_what_bias_to_expect(numbers):
         ({"integrator": "ABOBA"}, "is ambiguous for SGHMC"),
         ({"init": 3}, "must be floating-point"),
         ({"init": np.array(np.inf, np.float32)}, "not finite"),
-        ({"dynamics": strang.SGHMC(1.0, gradient_noise=1e4)}, r"step_size <= 2 friction / gradient_noise = 0.0002"),
+        (
+            {"dynamics": strang.SGHMC(1.0, gradient_noise=1e4)},
+            "gradient_noise 10000 is more than the .* 'chen:ABOBA'",
+        ),
+        (
+            {"dynamics": strang.SGHMC(100.0, gradient_noise=5000.0), "integrator": "nogin", "step_size": 0.035},
+            "gradient_noise 5000 is more than the 3073.88 that 'nogin'",
+        ),
         ({"dynamics": strang.SGHMC(9.0, gradient_noise=1.0), "integrator": "ubu:UBU"}, "does not correct for"),
         ({"model": strang.Model(lambda q: q, lambda q, x: q * np.ones(2), 0.0)}, "must give one number"),
         ({"model": strang.models.Logistic(3), "init": np.zeros(3)}, "log_likelihood fails on shapes"),

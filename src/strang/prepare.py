@@ -190,14 +190,15 @@ def check_correction(dynamics, step, h: float) -> None:
         return
     if not step.name.startswith(dynamics.corrected):
         raise InputError(
-            f"{step.name!r} does not correct for gradient_noise; choose a 'chen:' word or 'nogin', or leave it out."
+            f"{step.name!r} does not correct for gradient_noise; choose a 'chen:' word, an Euler or 'nogin', or leave "
+            "it out."
         )
     friction = float(np.min(dynamics.friction))
-    if not 2 * friction >= h * variance:
+    most = 4 * np.tanh(friction * h / 2) / h**2 if step.name == "nogin" else 2 * friction / h
+    if not variance <= most:
         raise InputError(
-            f"gradient_noise {variance:g} needs step_size <= 2 friction / gradient_noise = "
-            f"{2 * friction / variance:g}, but it is {h:g}; write a smaller step, a larger batch, or "
-            f"friction >= {h * variance / 2:g}."
+            f"gradient_noise {variance:g} is more than the {most:g} that {step.name!r} can take out of its own noise "
+            f"at step_size {h:g} and friction {friction:g}; write a smaller step, a larger batch, or more friction."
         )
 
 

@@ -26,7 +26,8 @@ class SGHMCState(NamedTuple):
 @dataclass(frozen=True)
 class SGHMC:
     """`friction` is D. `gradient_noise` is a known variance V of the minibatch gradient, one number or one per
-    coordinate, whose share h V / 2 of the diffusion the `chen:` words and `nogin` take out of their own noise."""
+    coordinate, whose share h V / 2 of the diffusion the `chen:` words, the Eulers and `nogin` take out of their own
+    noise."""
 
     friction: Any = 10.0
     gradient_noise: Any = 0.0
@@ -34,7 +35,7 @@ class SGHMC:
     alphabets: ClassVar[dict]
     steps: ClassVar[dict]
     default_integrator: ClassVar[str] = "chen:ABOBA"
-    corrected: ClassVar[tuple[str, ...]] = ("chen:", "nogin")  # the integrators that use gradient_noise
+    corrected: ClassVar[tuple[str, ...]] = ("chen:", "euler-", "nogin")  # the integrators that use gradient_noise
 
     def init(self, position: Tree, noise: Tree) -> SGHMCState:
         return SGHMCState(position, noise)
