@@ -9,7 +9,7 @@ from strang import reproduce
 from strang.images import Images
 from strang.reproduce import belief, table1, topics
 from strang.reproduce.record import FULL, NOT_REPRODUCED, QUICK, REPRODUCED, UNDER_READING
-from strang.sbn import Score, learning
+from strang.sbn import learning
 
 OLD = "SGHMC-E, old momentum"
 
@@ -38,7 +38,7 @@ def test_what_cannot_be_scored_is_said_to_explode(stripes):
     """SGLD with steps far above its limit: its weights may grow beyond single precision, and are no number then."""
     points = belief.try_grid(method="SGLD", sizes=[1e9, 1e-6], frictions=None, steps=3)
     json.dumps(points, allow_nan=False)
-    assert [belief.state(point, None) for point in points] == ["explodes", "survives"]
+    assert [belief.state({**point, "independent": np.inf}, None) for point in points] == ["explodes", "survives"]
 
 
 def test_a_fit_is_scored_at_its_end_and_on_the_way(stripes):
@@ -52,13 +52,16 @@ def test_a_fit_is_scored_at_its_end_and_on_the_way(stripes):
 
 
 def point(temperature, nll=105.0, diverged=False):
-    return {"step_size": 6e-4, "friction": 36.7, "nll": nll, "temperature": temperature, "diverged": diverged}
+    row = {"step_size": 6e-4, "friction": 36.7, "nll": nll, "temperature": temperature, "diverged": diverged}
+    return {**row, "independent": 206.0}
 
 
-def results(losses: dict[str, float], heat: dict[str, float]) -> list:
-    """Results as of a quick reproduction in which each method loses so many nats, and runs so hot."""
+def results(losses: dict[str, float], heat: dict[str, float], langevin=(243.0, 104.0)) -> list:
+    """Results as of a quick reproduction in which each method loses so many nats, and runs so hot; and what SGLD has on
+    the paper's grid and on its own."""
     base = np.random.default_rng(0).normal(100, 20, 400)
-    surveys = [[point(heat.get(method, 3.0))] for method in belief.METHODS] + [[point(None, nll=104.0)]]
+    surveys = [[point(heat.get(method, 3.0))] for method in belief.METHODS] + [[point(None, nll=langevin[1])]]
+    surveys[3] = [point(None, nll=langevin[0])]
     rng = np.random.default_rng(1)
     fits = [
         {
@@ -84,18 +87,36 @@ def test_tables_and_verdicts_follow_the_numbers(no_topics):
     assert [row[1] for row in likelihoods.rows] == list(belief.FITTED)
     assert float(likelihoods.rows[2][3].split()[0]) == pytest.approx(4.0, abs=0.3)
     assert "hot: 3.7 times" in survived.rows[2][5]
+    assert survived.rows[3][5] == "lost: worse than independent pixels"
     assert [verdict.verdict for verdict in figure.verdicts] == [REPRODUCED, UNDER_READING, UNDER_READING]
-    calm = table1.figure(QUICK, results({OLD: -1.0, "SGLD": -1.0}, {}))
-    assert [verdict.verdict for verdict in calm.verdicts][:2] == [NOT_REPRODUCED, NOT_REPRODUCED]
+    assert "by 138.0 nats; on its own by -1.0 nats" in figure.verdicts[2].reading
+    assert figure.verdicts[2].numbers["J = 100: SGLD minus SGHMC-S, by seed"] == [pytest.approx(9.0, abs=0.3)]
+    calm = table1.figure(QUICK, results({OLD: -1.0, "SGLD": -1.0}, {}, langevin=(105.0, 105.0)))
+    assert [verdict.verdict for verdict in calm.verdicts] == [NOT_REPRODUCED] * 3
+    only_old = table1.figure(QUICK, results({OLD: 4.0}, {OLD: 11.0}, langevin=(140.0, 130.0)))
+    assert [verdict.verdict for verdict in only_old.verdicts] == [UNDER_READING, UNDER_READING, REPRODUCED]
+
+
+def test_a_difference_must_show_over_images_and_over_seeds():
+    base = np.random.default_rng(0).normal(100, 20, 400)
+
+    def fits(*shifts):
+        return [{"diverged": False, "last": base + shift} for shift in shifts]
+
+    assert belief.is_worse(fits(0.2, 0.25, 0.15), fits(0.0, 0.05, -0.05))
+    assert not belief.is_worse(fits(0.2, 0.9, -0.5), fits(0.0, 0.05, -0.05))
+
+
+def test_pixels_that_know_nothing_of_each_other():
+    train, held_out = np.array([[0, 1], [1, 1]]), np.array([[1, 1], [0, 1]])
+    assert belief.independent(train, held_out) == pytest.approx(np.log(2), abs=1e-3)
 
 
 def test_a_fit_that_diverged_is_worse_than_any_number():
-    base = Score(np.random.default_rng(0).normal(100, 20, 400))
-    assert belief.is_worse(Score(base.each + 0.5), base)
-    assert not belief.is_worse(Score(base.each - 0.5), base)
-    assert belief.is_worse(None, base)
-    given = results({}, {})
-    given[len(belief.METHODS) + 1] = {"diverged": True, "last": None, "predictive": None, "temperature": None}
+    given, diverged = results({}, {}), {"diverged": True, "last": None, "predictive": None, "temperature": None}
+    assert belief.is_worse([diverged], given[-1:])
+    assert not belief.is_worse(given[-1:], [diverged])
+    given[len(belief.METHODS) + 1] = diverged
     tables, verdicts = belief.halves(QUICK, given)
     assert tables[0].rows[0][2] == "diverged"
     assert verdicts[0].verdict == NOT_REPRODUCED

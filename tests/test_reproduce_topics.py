@@ -47,13 +47,20 @@ def test_tables_and_verdicts_follow_the_numbers(monkeypatch):
     assert [line[:3] for line in table.rows[:3:2]] == [["SGHMC-S", 0.02, 90.0], [OLD, 0.01, 110.0]]
     assert table.rows[2][-1] == "0.02, 0.04"
     assert "drawn from have" in table.title
-    assert [verdict.verdict for verdict in figure.verdicts] == [REPRODUCED, UNDER_READING, UNDER_READING]
+    assert [verdict.verdict for verdict in figure.verdicts] == [UNDER_READING] * 3
+    assert figure.verdicts[0].reading == f"{OLD}: behind by more than 1%, each at the best of its own steps"
+    assert figure.verdicts[2].reading == "on SGHMC's step sizes, 4.4 times"
     assert "Ahead of the splitting: SGRLD" in figure.verdicts[0].why
     assert len(figure.panels[0].series) == len(topics.METHODS)
     assert figure.verdicts[1].reading == f"at the friction of the table: {OLD}; where D h = 2.5: {NEW}"
     tame = {OLD: [row(0.01, 80.0, 2.0)], topics.ON_THE_SAME: [row(0.01, 100.0)]}
     calm = table1.figure(QUICK, results(**tame, **{name: [row(0.02, 99.0, 1.0)] for name in topics.DAMPED}))
     assert [verdict.verdict for verdict in calm.verdicts] == [NOT_REPRODUCED] * 3
+    broken = table1.figure(QUICK, results(**{topics.ON_THE_SAME: [row(0.01, None)], NEW: [row(0.01, 99.0, 2.0)]}))
+    assert [verdict.verdict for verdict in broken.verdicts] == [REPRODUCED, UNDER_READING, NOT_REPRODUCED]
+    assert "1.33 times SGHMC's perplexity. On SGHMC's steps SGLD has no" in broken.verdicts[2].why
+    behind = table1.figure(QUICK, results(SGLD=[row(1e-4, 180.0)]))
+    assert behind.verdicts[2].verdict == REPRODUCED
 
 
 def test_parts_ask_for_the_paper_s_sizes_and_name_the_corpus(monkeypatch):

@@ -147,7 +147,9 @@ def gaussian(
 @app.command()
 def reproduce(
     figures: Annotated[list[str] | None, typer.Argument(help="Their names (see above); by default all.")] = None,
-    full: Annotated[bool, typer.Option("--full/--quick", help="The paper's own run counts, or fewer.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full/--quick", help="The paper's run counts in its figures, or fewer.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Where index.html and results.json go.")] = Path("report"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Make all parts anew, also those kept in OUT/parts.")] = False,
     corpus: Annotated[Path | None, typer.Option(help="Topic models on a prepared corpus, not on a drawn one.")] = None,

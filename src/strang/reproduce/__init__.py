@@ -128,7 +128,7 @@ def about_page(report: Report) -> dict[str, Any]:
 def effort_sentence(effort: Effort) -> str:
     """How much was simulated, and how that compares with the paper."""
     share = (
-        "the paper's own counts"
+        "at least the paper's own counts; Table 1 says its own"
         if effort.name == FULL.name
         else "less than the paper's 200 runs of 10⁶ steps; --full makes those"
     )

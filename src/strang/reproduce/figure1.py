@@ -167,7 +167,7 @@ def explosion(exact: dict[str, Any], biases: dict[Any, list[list[Point]]], effor
     limits = {word: [exact[f"{word} {d:g}"]["limit"] for d in FRICTIONS] for word in LABELS}
     first = all(euler < split for word in EULERS for euler, split in zip(limits[word], limits[SPLITTING], strict=True))
     seen = all(
-        (cell[0]["diverged"] == effort.runs) == (h > exact[f"{word} {d:g}"]["limit"])
+        cell[0]["diverged"] == (effort.runs if h > exact[f"{word} {d:g}"]["limit"] else 0)
         for (word, d), cells in biases.items()
         for h, cell in zip(SIZES, cells, strict=True)
     )
