@@ -38,7 +38,7 @@ def fit(
     hidden: Annotated[int, typer.Option(help="Hidden units J.")] = 100,
     dynamics: Annotated[str, typer.Option(help="sgld, sghmc or sgnht.")] = "sghmc",
     integrator: Annotated[str | None, typer.Option(help="A word or name; by default the dynamics' own.")] = None,
-    step_size: Annotated[float | None, typer.Option(help="h; by default 6e-4, for sgld 3e-6.")] = None,
+    step_size: Annotated[float | None, typer.Option(help="h; by default 6e-4, for sgld 1e-5.")] = None,
     decay: Annotated[float, typer.Option(help="Share of h left at the end; it falls over the latter half.")] = 1.0,
     friction: Annotated[float | None, typer.Option(help="D; by default 0.9 / sqrt(h).")] = None,
     steps: Annotated[int, typer.Option(help="All steps, burn-in included.")] = 5000,

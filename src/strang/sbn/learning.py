@@ -35,7 +35,7 @@ DEFAULTS: dict[str, Any] = {
     "hidden": 100,
     "dynamics": "sghmc",
     "integrator": None,
-    "step_size": None,  # 6e-4, or 3e-6 for SGLD, whose steps are of another kind
+    "step_size": None,  # 6e-4, or 1e-5 for SGLD, whose steps are of another kind and limited by 1.5e-5
     "friction": None,  # 0.9 / sqrt(step_size)
     "decay": 1.0,  # the share of the step size that is left at the end
     "steps": 5000,
@@ -83,7 +83,7 @@ def completed(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings with the numbers that follow from others."""
     langevin = settings["dynamics"].lower() == "sgld"
     if settings["step_size"] is None:
-        settings["step_size"] = 3e-6 if langevin else 6e-4
+        settings["step_size"] = 1e-5 if langevin else 6e-4
     if not settings["step_size"] > 0:
         raise InputError(f"step_size is {settings['step_size']}; it must be a positive number.")
     if not 0 < settings["decay"] <= 1:
