@@ -24,7 +24,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from strang import store
+from strang import files
 from strang.cli import main
 from strang.errors import InputError
 from strang.lda import bzip, passes, pieces, tokens
@@ -37,7 +37,7 @@ from strang.lda.wikitext import strip
 
 @pytest.fixture(autouse=True)
 def _no_waiting_for_the_disk(monkeypatch):
-    monkeypatch.setattr(store.os, "fsync", lambda handle: None)
+    monkeypatch.setattr(files.os, "fsync", lambda handle: None)
 
 
 # ---------------------------------------------------------------------------------------------------------- wikitext
@@ -411,7 +411,7 @@ def test_killed_at_any_write_it_ends_with_the_same_bytes(tmp_path, monkeypatch, 
             path.with_name(f".{path.name}.123").write_bytes(data[: len(data) // 2])  # half written
             raise Killed
         writes.append(path)
-        store.replace_file(path, data)
+        files.replace_file(path, data)
 
     for module in (preparing, pieces):
         monkeypatch.setattr(module, "replace_file", counted)
@@ -492,7 +492,7 @@ def test_other_settings_are_refused_and_the_same_are_done(tmp_path, monkeypatch)
             prepare(source, tmp_path / "half", vocabulary=words)
     with pytest.raises(InputError, match="begun with other settings: its seed differ"):
         prepare(source, tmp_path / "half", vocabulary=words, seed=2)
-    held = store.hold(tmp_path / "half" / "work" / "lock")
+    held = files.hold(tmp_path / "half" / "work" / "lock")
     with pytest.raises(InputError, match="another process"):
         prepare(source, tmp_path / "half", vocabulary=words)
     os.close(held)

@@ -17,7 +17,7 @@ from rich.console import Console
 
 import browser
 import strang
-from strang import store
+from strang import files, store
 from strang.cli import main
 from strang.errors import InputError
 from strang.report import describe, report, throughput, to_arviz
@@ -223,7 +223,7 @@ def watched(folder):
 
 
 def test_watching_a_run_until_it_ends(unfinished):
-    held = store.hold(unfinished / "lock")
+    held = files.hold(unfinished / "lock")
     thread, told, ended = watched(unfinished)
     time.sleep(0.1)
     assert thread.is_alive()
@@ -236,7 +236,7 @@ def test_watching_a_run_until_it_ends(unfinished):
 
 
 def test_watching_a_run_that_dies(unfinished):
-    held = store.hold(unfinished / "lock")
+    held = files.hold(unfinished / "lock")
     thread, told, ended = watched(unfinished)
     time.sleep(0.1)
     assert thread.is_alive()
@@ -260,7 +260,7 @@ def test_watching_does_not_keep_a_run_from_starting(unfinished):
         thread.start()
     try:
         for _ in range(20):
-            os.close(store.hold(unfinished / "lock"))
+            os.close(files.hold(unfinished / "lock"))
     finally:
         stop.set()
         for thread in threads:

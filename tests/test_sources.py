@@ -3,6 +3,7 @@
 import io
 import os
 import tempfile
+import threading
 from pathlib import Path
 
 import jax
@@ -259,6 +260,60 @@ def test_a_copy_that_was_killed_goes_on(tmp_path, table, monkeypatch):
     write_table(tmp_path / "b.parquet", content.slice(0, 20))  # another table: all anew
     rows = strang.data.files(tmp_path, batch=1, columns="x", cache=cache).all_rows()
     np.testing.assert_array_equal(rows, np.concatenate([x, x[:20]]))
+
+
+def test_who_wants_a_table_that_is_being_copied_waits(tmp_path, table, monkeypatch):
+    """The second asks while the first is half done, and copies nothing itself."""
+    x, content = table
+    write_table(tmp_path / "t.parquet", content)
+    middle, go_on, found, looked = threading.Event(), threading.Event(), [], []
+    plain, hold = tables.plain, tables.hold
+
+    def slow(batch, name, first):
+        looked.append((threading.current_thread().name, first))
+        if first == 26 and not go_on.is_set():
+            middle.set()
+            go_on.wait(60)
+        return plain(batch, name, first)
+
+    def noted(*given, **how):
+        if middle.is_set():
+            go_on.set()
+        return hold(*given, **how)
+
+    def rows():
+        found.append(strang.data.files(tmp_path / "t.parquet", batch=1, columns="x").all_rows())
+
+    monkeypatch.setattr(tables, "plain", slow)
+    monkeypatch.setattr(tables, "hold", noted)
+    first = threading.Thread(target=rows, name="first")
+    first.start()
+    assert middle.wait(60)
+    rows()
+    first.join()
+    for each in found:
+        np.testing.assert_array_equal(each, x)
+    assert [at for name, at in looked if name == "first"] == [0, 0, 13, 26, 39]
+    assert [at for name, at in looked if name != "first"] == [0]  # how a row looks
+    lock = hold(tmp_path / "t.parquet.rows" / "lock")
+    assert strang.data.files(tmp_path / "t.parquet", batch=1, columns="x").size == 50  # what is whole needs no lock
+    os.close(lock)
+
+
+def test_a_copy_that_others_overwrote_in_part_is_made_anew(tmp_path, table, monkeypatch):
+    """Two choices of columns have a file in common."""
+    x, content = table
+    write_table(tmp_path / "t.parquet", content)
+
+    def rows(columns):
+        return strang.data.files(tmp_path / "t.parquet", batch=1, columns=columns).all_rows()
+
+    rows("x")
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "rows_of", None)
+        with pytest.raises(TypeError):
+            rows(["x", "y"])
+    np.testing.assert_array_equal(rows("x"), x)
 
 
 @settings(max_examples=60, deadline=None)

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import strang
-from strang import gradient, samples, store
+from strang import files, gradient, samples, store
 from strang.cli import main
 from strang.errors import InputError
 from strang.report import report
@@ -271,7 +271,7 @@ def test_ctrl_c_between_the_draws_and_the_chain(numbers, tmp_path, monkeypatch, 
 
 
 def test_one_process_at_a_time(numbers, tmp_path):
-    held = store.hold(tmp_path / "lock")
+    held = files.hold(tmp_path / "lock")
     with pytest.raises(InputError, match="another process"):
         run(numbers, 100, store=tmp_path)
     os.close(held)

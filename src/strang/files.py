@@ -1,12 +1,18 @@
-"""Writing files that a kill, or a full disk, leaves whole."""
+"""Writing files that a kill, or a full disk, leaves whole, one process at a time."""
 
+import fcntl
 import io
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+
+from .errors import InputError
+
+HOLD_SECONDS = 0.2  # how long to try for a lock: who looks whether a run is held has it for an instant
 
 
 @contextmanager
@@ -49,3 +55,22 @@ def npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
     about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, about)
     return file.getvalue()
+
+
+def hold(path: Path, wait: bool = False) -> int:
+    """A lock that ends with the process, however it ends; to be waited for, or an error where another has it."""
+    handle, started = os.open(path, os.O_RDWR | os.O_CREAT, 0o644), time.monotonic()
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                return handle
+            except BlockingIOError:
+                if time.monotonic() - started >= HOLD_SECONDS:
+                    raise InputError(
+                        f"another process is running in {path.parent}; wait for it, or write another folder."
+                    ) from None
+                time.sleep(0.01)
+    except BaseException:
+        os.close(handle)
+        raise

@@ -22,14 +22,13 @@ import numpy as np
 from . import distributed
 from .chain import Chain
 from .errors import InputError, first_line, whole
-from .files import replace_file
+from .files import hold, replace_file
 from .prepare import Job
 from .samples import Samples
 from .spec import UNREADABLE, check_same, checksum, cuts_in, read_spec, spec_of
 from .tree import Tree
 
 SAVE_SECONDS = 10.0  # between saves where no number of steps is given
-HOLD_SECONDS = 0.2  # how long to try for the lock: `held` has it for an instant
 SUM = "samples "  # before a file's name: its checksum, kept with the chain
 
 
@@ -132,23 +131,6 @@ class Store:
             self.samples.close()
         if self.lock is not None:
             os.close(self.lock)
-
-
-def hold(path: Path) -> int:
-    """A lock that ends with the process, however it ends."""
-    handle, started = os.open(path, os.O_RDWR | os.O_CREAT, 0o644), time.monotonic()
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-        except BlockingIOError:
-            if time.monotonic() - started < HOLD_SECONDS:
-                time.sleep(0.01)
-                continue
-            os.close(handle)
-            raise InputError(
-                f"another process is running in {path.parent}; wait for it, or write another folder."
-            ) from None
 
 
 def held(folder: Path) -> bool:

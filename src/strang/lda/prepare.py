@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, whole
-from ..files import replace_file
-from ..store import hold
+from ..files import hold, replace_file
 from .corpus import FORMAT, checksum, open_corpus, read_manifest, seal
 from .passes import Plan, cut_shards, read_pieces
 from .pieces import load_json, save_json

@@ -1,7 +1,8 @@
 """Parquet and Arrow tables, copied once into one .npy file a column, so that any row can be read by itself.
 
 The copy is made beside the table, a part of it at a time. How far it is stands in `table.json`, which is replaced after
-what it counts is on the disk: a copy that was killed goes on, and one of a table that changed since is made anew.
+what it counts is on the disk: a copy that was killed goes on, and one of a table that changed since is made anew. One
+process copies, and others that want the same table wait for it.
 """
 
 import json
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError, first_line, need
-from ..files import npy_header, replace_file, write_at
+from ..files import hold, npy_header, replace_file, write_at
 from ..progress import bar
 from .files import TABLES, files_of
 
@@ -85,17 +86,32 @@ def copied(folder: Path, paths: list[Path], parts: list[Part], names: list[str])
     columns = {name: column_of(folder, f"{place}-{name}", plain(first, name, 0)) for place, name in enumerate(names)}
     asked = {"format": FORMAT, "files": marks, "columns": names, "rows": total}
     folder.mkdir(parents=True, exist_ok=True)
-    done = parts_done(folder, asked)
+    if parts_done(folder, asked) < len(parts):
+        lock = hold(folder / "lock", wait=True)
+        try:
+            at = copy(folder, parts, columns, asked)
+        finally:
+            os.close(lock)
+        if at != total:
+            raise InputError(f"{paths[0]} is damaged: it has {at:,} rows, not the {total:,} that it counts.")
+    return {name: column.path for name, column in columns.items()}
+
+
+def copy(folder: Path, parts: list[Part], columns: dict[str, Column], asked: dict[str, Any]) -> int:
+    """Copy what is missing, which may be nothing by now, and count the rows."""
+    done, total = parts_done(folder, asked), asked["rows"]
+    at, unsettled = sum(part.rows for part in parts[:done]), 0
     if done == len(parts):
-        return {name: column.path for name, column in columns.items()}
+        return at
+    if not done:
+        (folder / "table.json").unlink(missing_ok=True)  # what it counts is about to be written over
     handles = [
         os.open(column.path, os.O_RDWR | os.O_CREAT | (0 if done else os.O_TRUNC), 0o644) for column in columns.values()
     ]
     try:
-        at, unsettled = sum(part.rows for part in parts[:done]), 0
         for handle, column in zip(handles, columns.values(), strict=True):
             write_at(handle, npy_header((total, *column.row), column.dtype), 0)
-        with bar(total, f"copying {', '.join(names)}", None) as show:
+        with bar(total, f"copying {', '.join(columns)}", None) as show:
             for number, part in enumerate(parts[done:], start=done + 1):
                 for batch in part.batches():
                     for handle, (name, column) in zip(handles, columns.items(), strict=True):
@@ -113,9 +129,7 @@ def copied(folder: Path, paths: list[Path], parts: list[Part], names: list[str])
     finally:
         for handle in handles:
             os.close(handle)
-    if at != total:
-        raise InputError(f"{paths[0]} is damaged: it has {at:,} rows, not the {total:,} that it counts.")
-    return {name: column.path for name, column in columns.items()}
+    return at
 
 
 def parts_done(folder: Path, asked: dict[str, Any]) -> int:
