@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import strang
@@ -82,6 +83,11 @@ def test_a_grid_is_its_points(numbers):
             **settings(numbers, dynamics=strang.SGHMC(float(frictions[k])), step_size=float(sizes[k]))
         )
         np.testing.assert_allclose(grid.chain.state.position[k], alone.chain.state.position[k], rtol=2e-3, atol=2e-4)
+
+
+def test_a_schedule_may_give_a_python_number(numbers):
+    runs = [strang.sample(**settings(numbers, steps=20, step_size=h)) for h in (1e-2, optax.constant_schedule(1e-2))]
+    np.testing.assert_allclose(runs[0].chain.state.position, runs[1].chain.state.position, rtol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -275,6 +281,7 @@ def test_the_report_says_what_bias_to_expect(numbers):
         ({"step_size": float("nan")}, "must be a positive number"),
         ({"step_size": jnp.ones(5)}, r"shape \(5,\)"),
         ({"step_size": "small"}, "write a number"),
+        ({"step_size": None}, "step_size is None; write a number"),
         ({"dynamics": strang.SGHMC(-1.0)}, "friction is -1.0"),
         ({"dynamics": strang.SGHMC(np.ones(4))}, r"friction has shape \(4,\)"),
         ({"integrator": "ABOBA"}, "is ambiguous for SGHMC"),

@@ -58,7 +58,7 @@ class Function:
     function: Callable = field(metadata={"static": True})
 
     def __call__(self, l):
-        return self.function(l)
+        return jnp.asarray(self.function(l), float)  # of a Python number too
 
 
 def fixed(scale, alpha=0.0, steps: int | None = None) -> Fixed:
@@ -98,7 +98,7 @@ def as_schedule(step_size, steps: int, chains: int):
     """The schedule that the caller meant, checked over the whole run: positive, finite, one size or one a chain."""
     schedule = step_size
     if not isinstance(step_size, Fixed | Decreasing | Slowing | Function):
-        schedule = Function(step_size) if callable(step_size) else Fixed(step_size)
+        schedule = Function(step_size) if callable(step_size) else Fixed(np.asarray(step_size))
     if not all(np.asarray(leaf).dtype.kind in "fiu" for leaf in jax.tree.leaves(schedule)):
         raise InputError(f"step_size is {step_size!r}; write a number, a number a chain, or a function of the step.")
     schedule = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), schedule)
