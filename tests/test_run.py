@@ -176,6 +176,13 @@ def test_ten_million_single_precision_steps_do_not_drift():
     assert abs(float(plain(10_000_000)) / 1e6 / float(value) - 1) > 1e-4  # negative control
 
 
+def test_averages_in_double_precision(numbers):
+    """The weights' sum as well: what is always 1 has the mean 1."""
+    with jax.enable_x64():
+        chosen = settings(numbers.astype(float), "full", steps=2000, step_size=1e-3, average=lambda q: 0 * q + 1.0)
+        assert abs(strang.sample(**chosen).average - 1) < 1e-12
+
+
 def test_batch_means_error_is_right():
     """On independent values the error is s/sqrt(L): within 5 of its own standard deviations (1/sqrt(2*15) a chain)."""
     chains, granules = 400, 500

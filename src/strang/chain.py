@@ -79,12 +79,13 @@ def granule_length(step: Step, data: Data, position: Tree, chains: int) -> int:
 
 def observe(program: Program, dynamics, state) -> Tree:
     """The values that are averaged, of one chain."""
-    values = {"weight": jnp.float32(1)}
+    values = {}
     if program.average is not None:
         values["average"] = jax.tree.map(jnp.asarray, program.average(state.position))
     if hasattr(dynamics, "temperature"):
         values["temperature"] = dynamics.temperature(state)
-    return values
+    widest = jnp.result_type(jnp.float32, *jax.tree.leaves(values))  # which the weights' sum must not be behind
+    return {**values, "weight": jnp.ones((), widest)}
 
 
 @partial(jax.jit, static_argnums=0)
