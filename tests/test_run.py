@@ -122,6 +122,7 @@ def test_divergence_is_a_result(numbers):
     assert all(np.isfinite(x).all() for x in (run.average, run.error, run.temperature, run.gradient_noise))
     alone = strang.sample(**settings(numbers, step_size=0.01, steps=200))
     np.testing.assert_allclose(run.each.mean["average"][[0, 2]], alone.each.mean["average"][[0, 2]], rtol=1e-4)
+    assert run.gradient_noise == pytest.approx(np.asarray(alone.chain.noise)[[0, 2]].mean())  # at step 0, of the living
     assert 0 < int(run.chain.diverged_at[1]) < 200
     assert "diverged" in str(run)
 
@@ -130,6 +131,7 @@ def test_all_chains_may_diverge(numbers):
     with pytest.warns(strang.DivergenceWarning, match=r"chain 0 \(and 2 more\)|chain . \(and 2 more\)"):
         run = strang.sample(**settings(numbers, step_size=1.0))
     assert np.isnan(run.average)
+    assert np.isnan(run.gradient_noise)
     assert run.steps <= 1000
     assert "diverged" in str(run)
 

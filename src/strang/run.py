@@ -250,11 +250,12 @@ class Run:
 
     @property
     def gradient_noise(self) -> Tree:
-        """The measured variance V of the gradient, coordinate by coordinate; zero for full gradients."""
+        """The measured variance V of the gradient, coordinate by coordinate, over the living chains: zero for full
+        gradients, NaN where it was not measured, as with a loader of single rows."""
         if self.job.inputs.data.order == "full":
             return jax.tree.map(lambda x: np.zeros(x.shape[1:]), self.chain.noise)
-        count = np.asarray(self.chain.measured, float).sum()
-        return jax.tree.map(lambda x: np.asarray(x, float).sum(0) / count if count else np.nan, self.chain.noise)
+        count = np.asarray(self.chain.measured, float)[self.alive].sum() or np.nan
+        return jax.tree.map(lambda x: np.asarray(x, float)[self.alive].sum(0) / count, self.chain.noise)
 
     def more(self, steps: int, progress: bool | None = None) -> "Run":
         """Go on for so many further steps, bit for bit as if they had been asked for at first."""

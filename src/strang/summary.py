@@ -4,8 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .tree import size
-
 
 def lines(run) -> list[str]:
     """The run in a few lines: what was done, the averages with errors, the health signals, what bias to expect."""
@@ -27,7 +25,8 @@ def lines(run) -> list[str]:
     if run.temperature is not None:
         told.append(f"kinetic temperature {run.temperature:.4g} (1 where the law is right)")
     noise = np.concatenate([np.ravel(x) for x in jax.tree.leaves(run.gradient_noise)])
-    told.append(f"gradient noise V {noise.mean():.4g} a coordinate on average ({size(run.gradient_noise)} coordinates)")
+    if np.isfinite(noise).all():  # as it is not where nothing was measured
+        told.append(f"gradient noise V {noise.mean():.4g} a coordinate on average ({noise.size} coordinates)")
     told.extend(expected_bias(run, float(noise.mean())))
     if run.waiting is not None:
         told.append(f"waiting for data {100 * run.waiting:.2g} % of the time")
@@ -45,6 +44,8 @@ def expected_bias(run, variance: float) -> list[str]:
         return [f"{data.order} batches: gradient noise cancels over an epoch once its length R h is short"]
     if hasattr(dynamics, "thermostat"):
         return ["independent batches: the thermostat absorbs constant gradient noise"]
+    if not np.isfinite(variance):
+        return []
     h = float(np.mean(np.asarray(run.job.inputs.schedule(jnp.asarray(run.steps, float)))))
     friction = float(np.mean(getattr(dynamics, "friction", 1.0)))
     left = variance - float(np.mean([np.mean(v) for v in jax.tree.leaves(getattr(dynamics, "gradient_noise", 0.0))]))
