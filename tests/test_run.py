@@ -250,6 +250,14 @@ def test_own_gradient_of_a_model(numbers):
     np.testing.assert_allclose(own.chain.state.position, plain.chain.state.position, rtol=1e-3, atol=1e-4)
 
 
+def test_further_steps_are_checked(numbers):
+    run = strang.sample(**settings(numbers, steps=50, thin=10))
+    assert run.more(5e1).steps == 100
+    for steps in (-5, 2.5, None, 2**32 - 50):
+        with pytest.raises(strang.InputError, match=f"steps is {steps}; write a whole number from 0 to 4294967245"):
+            run.more(steps)
+
+
 def test_memory_of_the_record_does_not_grow(numbers):
     sizes = [
         sum(x.nbytes for x in jax.tree.leaves(strang.sample(**settings(numbers, steps=n)).chain)) for n in (10, 9999)

@@ -19,6 +19,8 @@ from .schedule import as_schedule, probe
 from .share import ALONE, Cuts, Share
 from .tree import Tree
 
+MOST_STEPS = 2**32 - 1  # their numbers are words of 32 bits
+
 
 @dataclass(frozen=True)
 class Job:
@@ -58,7 +60,7 @@ def prepare(
         raise InputError(
             f"data is a {type(data).__name__}; wrap it first: strang.data.arrays(x, batch=10, order='iid')."
         )
-    steps, chains, burn_in = whole("steps", steps, 1, 2**32 - 1), whole("chains", chains), whole("burn_in", burn_in, 0)
+    steps, chains, burn_in = whole("steps", steps, 1, MOST_STEPS), whole("chains", chains), whole("burn_in", burn_in, 0)
     seed, thin = whole("seed", seed, 0, 2**64 - 1), None if thin is None else whole("thin", thin)
     if burn_in >= steps:
         raise InputError(f"burn_in is {burn_in} of {steps} steps, which leaves nothing to average.")

@@ -16,7 +16,7 @@ from . import average as averages
 from .chain import Chain
 from .data import Data
 from .errors import InputError, whole
-from .prepare import Job, prepare
+from .prepare import MOST_STEPS, Job, prepare
 from .progress import bar
 from .spec import FEW, known_files
 from .store import Store, cuts
@@ -259,7 +259,8 @@ class Run:
 
     def more(self, steps: int, progress: bool | None = None) -> "Run":
         """Go on for so many further steps, bit for bit as if they had been asked for at first."""
-        return finish(replace(self.job, chain=self.chain, steps=self.steps + steps), progress)
+        further = whole("steps", steps, 0, MOST_STEPS - self.steps)
+        return finish(replace(self.job, chain=self.chain, steps=self.steps + further), progress)
 
     def to_arviz(self) -> Any:
         """The thinned positions after burn-in as an ArviZ DataTree; needs the extra `arviz`."""
