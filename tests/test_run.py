@@ -316,6 +316,8 @@ def test_the_report_says_what_bias_to_expect(numbers):
         ({"model": strang.Model(lambda q: q, lambda q, x: q * np.ones(2), 0.0)}, "must give one number"),
         ({"model": strang.models.Logistic(3), "init": np.zeros(3)}, "log_likelihood fails on shapes"),
         ({"gradient": gradient.svrg(3), "order": "full"}, "no noise to reduce"),
+        ({"gradient": gradient.control_variate(np.zeros(3))}, r"anchor has shape \(3,\); give a position .*, \(\)"),
+        ({"gradient": gradient.control_variate({"a": 0.0})}, r"anchor has shape {'a': \(\)}"),
     ],
 )
 def test_bad_requests_are_refused(numbers, changes, text):

@@ -17,7 +17,7 @@ from .data import Batch, Data, Slices
 from .errors import InputError
 from .progress import track
 from .share import total
-from .tree import Tree, add, axpy, size, subtract, zeros
+from .tree import Tree, add, alike, axpy, size, subtract, zeros
 
 CHUNK_NUMBERS = 1 << 22  # numbers of data that a full gradient looks at together
 
@@ -165,6 +165,10 @@ class ControlVariate(Minibatch):
 
     def prepare(self, model, data: Data, position: Tree, progress: bool | None) -> Anchor:
         point = find_mode(model, data, position, self, progress) if self.anchor is None else self.anchor
+        shapes = [[np.shape(leaf) for leaf in jax.tree.leaves(tree)] for tree in (point, position)]
+        if not alike(point, position) or shapes[0] != shapes[1]:
+            given, expected = (jax.tree.map(np.shape, tree) for tree in (point, position))
+            raise InputError(f"the anchor has shape {given}; give a position like those of the chains, {expected}.")
         point = jax.tree.map(lambda value, like: jnp.asarray(value, like.dtype), point, position)
         return Anchor(point, jax.jit(full_gradient, static_argnums=0)(model, data, point, jnp.zeros(2, jnp.uint32)))
 
