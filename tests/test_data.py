@@ -92,7 +92,9 @@ def test_scale_is_unbiased_over_all_iid_batches():
         ({"rows": np.zeros(5), "batch": 0}, "batch is 0; write a whole number, at least 1"),
         ({"rows": np.zeros(5), "batch": 2.5}, "batch is 2.5; write a whole number"),
         ({"rows": np.zeros(5)}, "needs a batch size"),
-        ({"rows": np.array([1.0, np.nan]), "batch": 1}, r"not finite: nan at \[1\]"),
+        ({"rows": np.array([1.0, np.nan]), "batch": 1}, "a data array is not finite: nan in row 1"),
+        ({"rows": np.array([0.0, 1e39]), "batch": 1}, r"not finite: 1e\+39 in row 1"),  # in single precision
+        ({"rows": np.array([2**40 + 5, 1]), "batch": 1}, "does not fit int32: 1099511627781 in row 0"),
         ({"rows": np.array(["a"]), "batch": 1}, "convert them to numbers"),
         ({"rows": np.zeros(()), "batch": 1}, "leading axis must count"),
         ({"rows": (np.zeros(3), np.zeros(4)), "batch": 1}, r"\[3, 4\] rows"),

@@ -20,7 +20,7 @@ import numpy as np
 from . import random
 from .errors import InputError, choose, whole
 from .share import Cuts, Portion
-from .sources.base import Remote, Source, remote
+from .sources.base import Remote, Source, check_numbers, remote
 from .sources.files import open_files
 from .sources.loader import Loader
 from .tree import Tree, spread
@@ -263,12 +263,10 @@ def check_order(size: int, batch: int | None, order: str) -> int:
 
 
 def check_array(leaf) -> None:
-    """Numbers, at least one row, all finite."""
+    """Numbers, at least one row, all finite in the precision in which they are used."""
     array = np.asarray(leaf)
     if array.dtype.kind not in "fiub":
         raise InputError(f"the data have dtype {array.dtype}; convert them to numbers first.")
     if array.ndim == 0 or array.shape[0] == 0:
         raise InputError(f"a data array has shape {array.shape}; its leading axis must count at least one datum.")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise InputError(f"the data are not finite: {array[where]} at {list(where)}; remove or mend such rows first.")
+    check_numbers(array, jax.dtypes.canonicalize_dtype(array.dtype.newbyteorder("=")), "a data array", 0)
