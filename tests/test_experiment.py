@@ -11,6 +11,7 @@ import pytest
 
 import strang
 from strang import experiment, schedule
+from strang.run import run_blocks
 
 ORDERS = ("iid", "reshuffled", "symmetric", "cyclic", "full")
 SHAPES = ("fixed", "decreasing")
@@ -82,6 +83,24 @@ def test_the_check_can_fail():
     assert np.abs(z_scores({**honest, "exact": other["exact"]})).max() > 4.5
 
 
+def test_after_ctrl_c_the_exact_values_are_those_of_the_steps_made(monkeypatch):
+    settings = {"kind": strang.SGHMC, "word": "chen:ABOBA", "batches": "full", "shape": "fixed", "chains": 10}
+    short = run(**settings, steps=64)
+
+    def interrupted(job, *_):
+        yield next(iter(run_blocks(job, 64)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(strang.run, "run_blocks", interrupted)
+    result = run(**settings)
+    assert (result["steps"], result["interrupted"], short["interrupted"]) == (64, True, False)
+    assert result["exact"] == short["exact"]
+    assert "steps/s), interrupted" in experiment.describe(result)[0]
+    early = run(**settings, burn_in=64)
+    assert early["exact"] == {"bias": None, "mse": None}
+    assert "no exact value: no step was averaged" in "\n".join(experiment.describe(early))
+
+
 def test_a_thermostat_has_no_exact_value():
     result = run(strang.SGNHT, None, "iid", "fixed", friction=9.0)
     assert result["exact"] == {"bias": None, "mse": None}
@@ -104,6 +123,8 @@ def test_the_description_names_the_stability_limit():
         ({"gradient_noise": -1.0}, "a variance is not negative"),
         ({"gradient_noise": 1e9}, "gradient_noise 1e.09 is more than"),
         ({"dynamics": strang.SGRHMC}, "needs a metric"),
+        ({"groups": 2, "parts": 3}, "leave out --store, --every and --parts"),
+        ({"groups": 2, "every": 100}, "leave out --store, --every and --parts"),
         ({"dynamics": strang.SGLD, "integrator": None, "gradient_noise": 1.0}, "only sghmc subtracts"),
     ],
 )

@@ -123,8 +123,11 @@ def gaussian(
     `every`, `about`, `thin` and `parts` of `sample`; `scheduler` and `groups` are those of `strang.cluster.sample`.
     """
     grouped = scheduler is not None or groups is not None
-    if grouped and kept.get("store"):
-        raise InputError("a run in groups is not kept in a folder: leave out --store, or --scheduler and --groups.")
+    if grouped and any(kept.get(name) is not None for name in ("store", "every", "parts")):
+        raise InputError(
+            "a run in groups is not kept in a folder, and its batches are not cut in parts: leave out --store, --every "
+            "and --parts, or --scheduler and --groups."
+        )
     if gradient not in GRADIENTS:
         raise choose("gradient", gradient, GRADIENTS)
     if dtype not in DTYPES:
@@ -170,7 +173,7 @@ def gaussian(
         order="full" if noise_free else batches,
         replacement=replacement,
         step_size=callable_on_arrays(step_size),
-        steps=steps,
+        steps=outcome.steps,  # those made, also after Ctrl-C
         burn_in=burn_in,
         init_mean=init_mean,
         init_var=init_var,
@@ -182,6 +185,7 @@ def gaussian(
         "integrator": step.name,
         "friction": friction,
         "steps": outcome.steps,
+        "interrupted": outcome.interrupted,
         "chains": chains,
         "batches": batches,
         "batch_size": batch_size,
@@ -252,11 +256,12 @@ def callable_on_arrays(step_size):
     return lambda numbers: np.asarray(step_size(jnp.asarray(numbers, float)), float) * np.ones_like(numbers)
 
 
-def exact_errors(step, dynamics, x, *, batch, order, **settings) -> dict[str, float | None]:
-    """The exact bias and MSE, or None where there are none: a thermostat's step is not linear, or x is too long."""
-    if x is None or isinstance(dynamics, SGNHT):
+def exact_errors(step, dynamics, x, *, steps: int, burn_in: int, **settings) -> dict[str, float | None]:
+    """The exact bias and MSE, or None where there are none: a thermostat's step is not linear, x is too long, or no
+    step was averaged."""
+    if x is None or isinstance(dynamics, SGNHT) or steps <= burn_in:
         return {"bias": None, "mse": None}
-    found = finite_time(step, dynamics, data=np.asarray(x, float), batch=batch, order=order, **settings)
+    found = finite_time(step, dynamics, data=np.asarray(x, float), steps=steps, burn_in=burn_in, **settings)
     return {"bias": float(found.bias), "mse": float(found.mse)}
 
 
@@ -266,6 +271,8 @@ def describe(result: dict[str, Any]) -> list[str]:
     def against(name):
         exact_value, se = result["exact"][name], result[f"{name}_se"]
         if exact_value is None:
+            if result["steps"] <= result["burn_in"]:
+                return "no exact value: no step was averaged"
             many = result["data_size"] > EXACT_ROWS
             return f"no exact value: {'there are too many data' if many else 'the step is not linear'}"
         z = f", {(result[name] - exact_value) / se:+.1f} standard errors off" if se and np.isfinite(exact_value) else ""
@@ -274,7 +281,7 @@ def describe(result: dict[str, Any]) -> list[str]:
     lines = [
         f"{result['dynamics']} {result['integrator']}, {result['batches']} batches of {result['batch_size']}: "
         f"{result['steps']:,} steps of {result['chains']} chains in {result['seconds']:.1f} s "
-        f"({result['steps_per_second']:,.0f} steps/s)",
+        f"({result['steps_per_second']:,.0f} steps/s)" + ", interrupted" * result["interrupted"],
         f"mean of θ²  {result['mean']:.8g}   truth {result['truth']:.8g}",
         f"bias        {result['bias']:.6g} ± {result['bias_se']:.2g}   {against('bias')}",
         f"MSE         {result['mse']:.6g} ± {result['mse_se']:.2g}   {against('mse')}",
