@@ -107,6 +107,14 @@ def test_another_run_is_refused(numbers, tmp_path, changes, reason):
     same(first, run(numbers, 300, store=tmp_path))  # and the run there is as it was
 
 
+def test_fewer_steps_than_are_made_are_refused(numbers, tmp_path):
+    first = run(numbers, 300, store=tmp_path)
+    with pytest.raises(InputError, match="is at step 300 already, but steps is 200; write more"):
+        run(numbers, 200, store=tmp_path)
+    assert store.read_spec(tmp_path)["steps"] == 300
+    same(first, run(numbers, 300, store=tmp_path))
+
+
 def test_a_closed_over_number_is_code(numbers, tmp_path):
     def model(scale):
         table = jnp.full(3, scale)

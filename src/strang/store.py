@@ -78,11 +78,14 @@ class Store:
             check_same(self.folder, read_spec(self.folder), spec)
         path = self.folder / "chain.npz"
         chain, sums = self.last(job), sums_of(read_arrays(path)) if path.exists() else None
+        step = int(chain.step)
+        if step > job.steps:
+            raise InputError(f"{self.folder} is at step {step:,} already, but steps is {job.steps:,}; write more.")
         if job.thin:
-            draws = int(chain.step) // job.thin
+            draws = step // job.thin
             self.samples = Samples(self.folder / "samples", job.chain.state.position, draws, sums)
         replace_file(self.folder / "spec.json", json.dumps({**spec, "sum": checksum(spec)}, indent=1).encode())
-        keep_lines(self.folder / "series.jsonl", int(chain.step))
+        keep_lines(self.folder / "series.jsonl", step)
         return chain
 
     def due(self, step: int) -> bool:
