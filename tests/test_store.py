@@ -90,9 +90,11 @@ def test_a_small_float_is_kept(numbers, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"seed": 6}, "settings differ"),
-        ({"step_size": 0.01}, "settings differ"),
-        ({"dynamics": strang.SGHMC(friction=3.1)}, "settings differ"),
+        ({"seed": 6}, "settings or starts differ"),
+        ({"step_size": 0.01}, "settings or starts differ"),
+        ({"dynamics": strang.SGHMC(friction=3.1)}, "settings or starts differ"),
+        ({"init": jnp.float32(500.0)}, "settings or starts differ"),
+        ({"model": strang.models.Gaussian(start_mean=500.0)}, "settings or starts differ"),
         ({"integrator": "leimkuhler:BAOAB"}, "integrator"),
         ({"average": jnp.sin}, "average"),
         ({"model": strang.models.Gaussian(prior_var=2.0)}, "the model"),

@@ -29,7 +29,7 @@ from .tree import Tree
 FORMAT = 1
 FEW = 100  # numbers of an average that go into the series of a stored run
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error, RecursionError)
-MEANING = {"code": "the model, integrator, average or JAX version", "numbers": "settings", "data": "the data"}
+MEANING = {"code": "the model, integrator, average or JAX version", "numbers": "settings or starts", "data": "the data"}
 DEPENDENCIES = ("jax", "jaxlib", "numpy")
 
 
@@ -107,7 +107,8 @@ def number_names(tree: Tree) -> list[str] | None:
 
 
 def fingerprint(job: Job) -> dict[str, str]:
-    """Hashes of what decides every number of a run: the traced code, the settings with the chains' keys, the data."""
+    """Hashes of what decides every number of a run: the traced code, the settings with the chains' keys and starts, and
+    the data. The job is one that has not moved yet, also where a run goes on."""
     chain, _, portion = Team(job, 0).members[0].groups[0]
 
     def go_on(inputs, chain, stop, *given):
@@ -117,7 +118,7 @@ def fingerprint(job: Job) -> dict[str, str]:
     text = re.sub(r" at 0x[0-9a-f]+", "", str(traced.jaxpr))  # where a function lies in memory says nothing
     return {
         "code": digest([np.frombuffer(text.encode(), np.uint8), *constants(traced)]),
-        "numbers": digest(jax.tree.leaves((job.inputs[1:], job.chain.keys))),
+        "numbers": digest(jax.tree.leaves((job.inputs[1:], job.chain.keys, job.chain.state.position))),
         "data": content_of(job.inputs.data),
     }
 
