@@ -87,11 +87,56 @@ def test_runs_on_disk_are_runs_in_memory(pairs, paths, tmp_path, monkeypatch, ch
     same(whole, resumed)
     ahead = sum(name.startswith("strang-rows") for name in threads)
     assert ahead > (1000 if "parts" in changes else 3)  # rows are mostly read while the device computes
+    assert data.source.room == 2 * changes.get("parts", 1)
     assert 0 <= resumed.waiting <= 1
     assert "waiting for data" in str(resumed)
     assert all(0 <= entry["waiting"] <= 1 for entry in store.read_series(tmp_path / "run"))
     assert any("waiting for data" in line for line in describe(report(tmp_path / "run")))
     assert whole.waiting is None
+
+
+@pytest.mark.parametrize("parts", [8, 9, 16])
+def test_what_is_read_ahead_is_used(numbers, monkeypatch, parts):
+    """Of a run in parts only the first step's rows are read when they are asked for; nothing is read twice."""
+    source, threads, read = Files(files.open_column(numbers)), [], Files.read
+
+    def noted(self, where):
+        threads.append(threading.current_thread().name)
+        return read(self, where)
+
+    monkeypatch.setattr(Files, "read", noted)
+    source.expect(parts)
+    for at in range(20 * parts):
+        where, ahead = (np.array([number, number // ROWS]) for number in (at, at + parts))
+        found = source.take([where % ROWS], [ahead % ROWS])
+        np.testing.assert_array_equal(found[0], numbers[where % ROWS])
+    source.pool.shutdown()
+    ahead = sum(name.startswith("strang-rows") for name in threads)
+    assert (len(threads) - ahead, ahead) == (parts, 20 * parts)  # the last of which nobody needed
+
+
+def test_many_threads_may_ask_at_once(numbers):
+    """As devices do. What they are given is what they asked for, whatever is read ahead and forgotten again."""
+    source, wrong = Files(files.open_column(numbers)), []
+
+    def ask(first):
+        for at in range(first, first + 1500):
+            (found,) = source.take([np.array([at % ROWS])], [np.array([(at + 1 + at % 3) % ROWS])])
+            if found != numbers[at % ROWS]:
+                wrong.append(at)
+
+    threads = [threading.Thread(target=ask, args=(7 * number,)) for number in range(8)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    source.check()
+    assert not wrong
 
 
 @pytest.mark.parametrize("chunk", [40, 1 << 22])

@@ -48,6 +48,8 @@ class Team:
         self.x64 = jnp.result_type(float) == np.float64
         size = job.program.chains // cuts.groups
         self.program = replace(job.program, chains=size)
+        if (source := job.inputs.data.source) is not None:
+            source.expect(cuts.parts * cuts.groups)
         positions = job.chain.state.position
         trace = jax.tree.map(lambda x: jnp.zeros((draws, *x.shape), x.dtype), positions) if job.thin else None
         inside = share.workers > 1 and jax.process_count() == 1

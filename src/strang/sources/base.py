@@ -20,7 +20,6 @@ import numpy as np
 from ..errors import InputError
 from ..tree import Tree
 
-AHEAD = 8  # requests that may wait to be asked for: one for each of some devices, and what a stopped run left
 _numbers = itertools.count(1)
 _sources: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
@@ -39,6 +38,8 @@ class Source:
         self.lock = threading.Lock()
         self.pool: ThreadPoolExecutor | None = None
         self.coming: dict[bytes, Future] = {}
+        self.guard = threading.Lock()  # of what is coming, since every device asks from a thread of its own
+        self.room = 2  # requests that may wait to be asked for
         _sources[self.number] = self
 
     @property
@@ -62,6 +63,11 @@ class Source:
     def verify(self, known: tuple[list[Any], str] | None, progress: bool | None) -> None:
         """Look at all there is once and set `digest`; `known` are the marks and the digest of an earlier look."""
 
+    def expect(self, requests: int) -> None:
+        """A run in which every step makes so many requests. As many again are what full gradients ask for, or what a
+        stopped run left, which is the oldest and goes first."""
+        self.room = 2 * requests
+
     def take(self, where: list[np.ndarray], ahead: list[np.ndarray]) -> list[np.ndarray]:
         """Answer a request, and begin with the next. A source that failed gives zeros from then on, since compiled code
         cannot be left; `check` tells, and what was computed since is thrown away."""
@@ -69,27 +75,30 @@ class Source:
         try:
             if self.failure is not None:
                 raise self.failure
-            coming = self.coming.pop(b"".join(each.tobytes() for each in where), None)
+            with self.guard:
+                coming = self.coming.pop(name_of(where), None)
             found = self.locked_read(where) if coming is None else coming.result()
             if ahead:
                 self.begin(ahead)
         except BaseException as error:  # Ctrl-C too: it mostly comes while something waits
             self.failure = error
             found = [np.zeros(each.shape, each.dtype) for each in self.shapes(where)]
-        self.waited += time.perf_counter() - started
+        with self.guard:
+            self.waited += time.perf_counter() - started
         return found
 
     def begin(self, where: list[np.ndarray]) -> None:
         """Let the thread bring what will be asked for."""
-        name = b"".join(each.tobytes() for each in where)
-        if name in self.coming:
-            return
-        if self.pool is None:
-            self.pool = ThreadPoolExecutor(1, thread_name_prefix="strang-rows")
-        while len(self.coming) >= AHEAD:
-            self.coming.pop(next(iter(self.coming))).cancel()
-        # The arrays belong to the compiled code and end with this call: hence copies.
-        self.coming[name] = self.pool.submit(self.locked_read, [np.array(each) for each in where])
+        name = name_of(where)
+        with self.guard:
+            if name in self.coming:
+                return
+            if self.pool is None:
+                self.pool = ThreadPoolExecutor(1, thread_name_prefix="strang-rows")
+            while len(self.coming) >= self.room:
+                self.coming.pop(next(iter(self.coming))).cancel()
+            # The arrays belong to the compiled code and end with this call: hence copies.
+            self.coming[name] = self.pool.submit(self.locked_read, [np.array(each) for each in where])
 
     def locked_read(self, where: list[np.ndarray]) -> list[np.ndarray]:
         with self.lock:
@@ -99,8 +108,14 @@ class Source:
         """Raise what went wrong inside compiled code."""
         if self.failure is not None:
             failure, self.failure = self.failure, None
-            self.coming.clear()
+            with self.guard:
+                self.coming.clear()
             raise failure
+
+
+def name_of(where: list[np.ndarray]) -> bytes:
+    """What tells a request from others."""
+    return b"".join(each.tobytes() for each in where)
 
 
 @jax.tree_util.register_dataclass
