@@ -105,7 +105,7 @@ def test_what_is_read_ahead_is_used(numbers, monkeypatch, parts):
         return read(self, where)
 
     monkeypatch.setattr(Files, "read", noted)
-    source.expect(parts)
+    source.expect(parts, 20)
     for at in range(20 * parts):
         where, ahead = (np.array([number, number // ROWS]) for number in (at, at + parts))
         found = source.take([where % ROWS], [ahead % ROWS])
@@ -276,6 +276,23 @@ def test_a_loader_may_end_with_the_run(numbers):
     with pytest.raises(InputError, match=f"no batch number {left}, also when begun again"):
         sampled(ends, left + 1)
     assert ends.scale == ROWS / BATCH
+
+
+def test_a_loader_is_not_read_beyond_the_run(numbers):
+    """One that waits there would keep Python from ending."""
+    made = []
+
+    def loader(start):
+        for number in itertools.count(start):
+            made.append(number)
+            yield numbers[:BATCH]
+
+    data = strang.data.stream(loader, size=ROWS)
+    run = sampled(data, 300)
+    data.source.pool.shutdown()
+    assert made == list(range(300))
+    run.more(5)  # without a thread, since nothing is to be read ahead
+    assert made == list(range(305))
 
 
 def failing(start):

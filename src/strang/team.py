@@ -49,7 +49,7 @@ class Team:
         size = job.program.chains // cuts.groups
         self.program = replace(job.program, chains=size)
         if (source := job.inputs.data.source) is not None:
-            source.expect(cuts.parts * cuts.groups)
+            source.expect(cuts.parts * cuts.groups, job.steps)
         positions = job.chain.state.position
         trace = jax.tree.map(lambda x: jnp.zeros((draws, *x.shape), x.dtype), positions) if job.thin else None
         inside = share.workers > 1 and jax.process_count() == 1

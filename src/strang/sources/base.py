@@ -39,7 +39,7 @@ class Source:
         self.pool: ThreadPoolExecutor | None = None
         self.coming: dict[bytes, Future] = {}
         self.guard = threading.Lock()  # of what is coming, since every device asks from a thread of its own
-        self.room = 2  # requests that may wait to be asked for
+        self.expect(1, 2**32)
         _sources[self.number] = self
 
     @property
@@ -63,10 +63,10 @@ class Source:
     def verify(self, known: tuple[list[Any], str] | None, progress: bool | None) -> None:
         """Look at all there is once and set `digest`; `known` are the marks and the digest of an earlier look."""
 
-    def expect(self, requests: int) -> None:
-        """A run in which every step makes so many requests. As many again are what full gradients ask for, or what a
-        stopped run left, which is the oldest and goes first."""
-        self.room = 2 * requests
+    def expect(self, requests: int, steps: int) -> None:
+        """A run of so many steps in all, each of which makes so many requests. As many again are what full gradients
+        ask for, or what a stopped run left, which is the oldest and goes first."""
+        self.room, self.steps = 2 * requests, steps
 
     def take(self, where: list[np.ndarray], ahead: list[np.ndarray]) -> list[np.ndarray]:
         """Answer a request, and begin with the next. A source that failed gives zeros from then on, since compiled code

@@ -64,6 +64,12 @@ class Loader(Source):
         stacked = [np.stack(leaf) for leaf in zip(*rows, strict=True)]
         return [leaf.reshape(*numbers.shape, *leaf.shape[1:]) for leaf in stacked]
 
+    def begin(self, where: list[np.ndarray]) -> None:
+        """Not beyond the run's last batch: a loader may have no more, or wait for more forever."""
+        (numbers,) = where
+        if numbers.min() < self.steps:
+            super().begin([np.minimum(numbers, np.uint32(self.steps - 1))])
+
     def go_to(self, number: int) -> Tree:
         """This batch, and those after it next: by the loader itself, or by reading what comes before."""
         if self.place != number and callable(self.loader):
