@@ -122,6 +122,12 @@ for k in range(200):
     found = strang.distributed.exchange(np.full(166, jax.process_index() + k, np.float32), 4)
     assert (found == np.arange(4)[:, None] + k).all()
 """
+# The draws are those that the first process writes.
+THINNED = """
+drawn = case(parts=3, groups=2, steps=20, thin=5, store='thinned').samples
+assert drawn.shape == (4, 4, 3)
+np.save(f"drawn{jax.process_index()}.npy", drawn)
+"""
 
 
 def test_devices_and_processes_change_no_bit(tmp_path):
@@ -135,7 +141,7 @@ def test_devices_and_processes_change_no_bit(tmp_path):
     joining = f"import strang\nstrang.distributed.start()\n{CASE}\n"
     name = "f'process{jax.process_index()}.npz'"
     (tmp_path / "grid.py").write_text(
-        f"{joining}{IN_TURN}case(steps=250, store='stored')\n"
+        f"{joining}{IN_TURN}case(steps=250, store='stored')\n{THINNED}"
         + SAVED.format(name, "case(parts=3, groups=2, devices=2)")
         + "print('grid', strang.distributed.rank())"
     )
@@ -148,6 +154,9 @@ def test_devices_and_processes_change_no_bit(tmp_path):
     same(named_leaves(case(store=tmp_path / "stored").chain), expected)  # noqa: F821
     for name in (*DEVICES, "process0", "process3"):
         same(dict(np.load(tmp_path / f"{name}.npz")), expected)
+    drawn = case(parts=3, groups=2, steps=20, thin=5).samples  # noqa: F821
+    for rank in range(4):
+        np.testing.assert_array_equal(np.load(tmp_path / f"drawn{rank}.npy"), drawn)
 
 
 def test_a_meeting_adds_in_order_and_nobody_waits_in_vain():

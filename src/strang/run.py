@@ -156,11 +156,13 @@ def finish(job: Job, progress: bool | None, store: Store | None = None) -> "Run"
             interrupted = True
     jax.block_until_ready(chain)
     run = run_so_far(interrupted)
-    if store and int(chain.step) > store.step:  # also after Ctrl-C, and where all chains have diverged
-        store.save(chain, measured(run))
+    if store:
+        with distributed.first_ahead():  # which writes what the others then find
+            if int(chain.step) > store.step:  # also after Ctrl-C, and where all chains have diverged
+                store.save(chain, measured(run))
     if job.thin:
         drawn = run.steps // job.thin
-        run = replace(run, samples=store.samples.tree(drawn) if store and store.samples else joined(job, kept, drawn))
+        run = replace(run, samples=store.draws(job, drawn) if store else joined(job, kept, drawn))
     if run.diverged:
         warnings.warn(run.divergence(), DivergenceWarning, stacklevel=3)
     return run

@@ -50,7 +50,7 @@ class Samples:
 
     def __init__(self, folder: Path, positions: Tree, draws: int = 0, sums: dict[str, int] | None = None):
         """`positions` are like a draw. Of what is there already, so many draws are taken over if they have the sums."""
-        self.structure, self.names = jax.tree.structure(positions), leaf_names(positions)
+        self.names = leaf_names(positions)
         self.like = [stored(np.asarray(leaf)) for leaf in jax.tree.leaves(positions)]
         self.folder = folder
         self.state = draws, dict.fromkeys(self.names, 0) if sums is None else sums
@@ -85,14 +85,16 @@ class Samples:
         for handle, like in zip(self.handles, self.like, strict=True):
             write_at(handle, header(self.draws, like), 0)
 
-    def tree(self, draws: int) -> Tree:
-        """The first draws in the structure of a position, as arrays that stay on the disk until they are looked at."""
-        leaves = [mapped(self.folder, *pair, draws) for pair in zip(self.names, self.like, strict=True)]
-        return jax.tree.unflatten(self.structure, leaves)
-
     def close(self) -> None:
         for handle in self.handles:
             os.close(handle)
+
+
+def mapped_tree(folder: Path, positions: Tree, draws: int) -> Tree:
+    """The first draws in the structure of positions, as arrays that stay on the disk until they are looked at."""
+    pairs = zip(leaf_names(positions), jax.tree.leaves(positions), strict=True)
+    leaves = [mapped(folder, name, stored(np.asarray(leaf)), draws) for name, leaf in pairs]
+    return jax.tree.unflatten(jax.tree.structure(positions), leaves)
 
 
 def mapped(folder: Path, name: str, like: np.ndarray, draws: int) -> np.ndarray:

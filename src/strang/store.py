@@ -24,7 +24,7 @@ from .chain import Chain
 from .errors import InputError, first_line, whole
 from .files import hold, replace_file
 from .prepare import Job
-from .samples import Samples
+from .samples import Samples, mapped_tree
 from .spec import UNREADABLE, check_same, checksum, cuts_in, read_spec, spec_of
 from .tree import Tree
 
@@ -99,6 +99,10 @@ class Store:
         if self.samples:
             with self.telling():
                 self.samples.append(positions)
+
+    def draws(self, job: Job, count: int) -> Tree:
+        """The first so many thinned positions, where they are on the disk."""
+        return mapped_tree(self.folder / "samples", job.chain.state.position, count)
 
     def save(self, chain: Chain, measured: dict[str, Any]) -> None:
         """What was measured first, then the chain: a kill between the two leaves a line that is dropped on resuming.
