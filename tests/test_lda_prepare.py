@@ -190,6 +190,16 @@ def test_blocks_are_the_file(streams, step):
     assert len({block.begin for block in found}) == len(found)
 
 
+def test_small_streams_may_be_cut_anywhere(tmp_path):
+    texts = [bytes([byte]) * 20 for byte in range(60)]
+    path = tmp_path / "x.bz2"
+    path.write_bytes(b"".join(map(bz2.compress, texts)))
+    size = path.stat().st_size
+    for cut in range(1, size):
+        found = [*bzip.blocks(path, 0, cut), *bzip.blocks(path, cut, size)]
+        assert [block.text for block in found] == texts
+
+
 # ----------------------------------------------------------------------------------------------------------- sources
 
 WORDS = [a + b + c for a, b, c in itertools.product("bdfklm", "aeiou", "nrst")]  # 120

@@ -32,9 +32,8 @@ def _marks(data, found):
     for i in range(len(data)):
         window = (window << np.uint64(8)) | np.uint64(data[i])
         for shift in range(7, -1, -1):
-            seen = (window >> np.uint64(shift)) & mask
-            if seen in (block, end):
-                bit = 8 * i - 40 - shift
+            seen, bit = (window >> np.uint64(shift)) & mask, 8 * i - 40 - shift
+            if seen in (block, end) and bit >= 0:  # the zeros that END begins with may lie before the data
                 found[n] = bit if seen == block else -bit - 1
                 n += 1
     return n
