@@ -515,7 +515,7 @@ def test_other_settings_are_refused_and_the_same_are_done(tmp_path, monkeypatch)
 
 
 def good_part(source: Path, tmp_path: Path, message: str, **options) -> list[dict[str, int]]:
-    """Refused with a place; without what is damaged on request, and then nothing is read twice."""
+    """Refused with a place; without what is damaged on request."""
     options = {"vocabulary": tmp_path / "words.txt", **options}
     with pytest.raises(InputError, match=message):
         prepare(source, tmp_path / "out", **options)
@@ -598,6 +598,33 @@ def test_a_line_that_is_no_record(line, tmp_path):
         tmp_path / "rows.jsonl", tmp_path, f"no JSON object with a field text at byte {sum(map(len, lines[:7])):,}"
     )
     assert as_set(found) == EXPECTED
+
+
+@pytest.mark.parametrize("options", [{"words": 50}, {"vocabulary": "words.txt"}])
+@pytest.mark.parametrize("keep", [False, True])
+def test_what_is_mended_is_read_again(options, keep, tmp_path, monkeypatch):
+    write_words(tmp_path)
+    options = {name: tmp_path / value if name == "vocabulary" else value for name, value in options.items()}
+    options |= {"unit_bytes": 1000, "shard_documents": 20, "workers": 1}
+    source = write(tmp_path, "x.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in TEXTS * 20))
+    good = source.read_bytes()
+    prepare(source, tmp_path / "whole", **options)
+    bad = bytearray(good)
+    bad[good.find(b"text", len(good) // 2)] = ord("n")
+    source.write_bytes(bad)
+    with monkeypatch.context() as patch:
+        patch.setattr(preparing, "checksum", refuse)  # all but the manifest is there
+        with pytest.raises((InputError, Killed)):
+            prepare(source, tmp_path / "out", keep_good_part=keep, **options)
+    source.write_bytes(good)
+    found = prepare(source, tmp_path / "out", **options)
+    assert found["documents"] == len(TEXTS) * 20
+    assert not found["damage"]
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+def refuse(*_):
+    raise Killed
 
 
 def test_rows_without_text_are_empty_documents(tmp_path):

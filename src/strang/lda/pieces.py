@@ -57,8 +57,15 @@ def keys_of(seed: int, number: int, documents: int) -> np.ndarray:
 
 
 def known_about(path: Path) -> dict[str, Any] | None:
-    """What an earlier run wrote last about a unit, marked so."""
-    return load_json(path) | {"earlier": True} if path.exists() else None
+    """What an earlier run wrote last about a unit, marked so. A damaged one is read again, and what was made with it is
+    forgotten: it may have been mended since."""
+    known = load_json(path) | {"earlier": True} if path.exists() else None
+    if known is None or not known["damages"]:
+        return known
+    made = ["shard-*.json", *(["vocabulary.json", "[0-9]" * 6 + ".json"] if ".rough" in path.name else [])]
+    for later in (file for pattern in made for file in path.parent.glob(pattern)):
+        later.unlink(missing_ok=True)
+    return None
 
 
 def about_unit(unit: Unit, content: Content) -> dict[str, Any]:
