@@ -3,6 +3,7 @@
 import errno
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -51,12 +52,28 @@ def test_a_fit_leaves_model_samples_and_page(fitted, pictures):
     last = np.load(folder / "model.npz")
     assert {name: last[name].shape for name in last} == {"W": (16, 4), "b": (4,), "c": (16,)}
     np.testing.assert_array_equal(last["W"], np.load(folder / "samples/step-0000024-chain-0.npz")["W"])
-    assert "dictionary" in (folder / "index.html").read_text()
+    assert "dictionary" in Path(result["page"]).read_text()
 
 
 def test_the_page_shows_without_a_complaint(fitted):
     with chromium() as opened:
         assert problems(opened, fitted[0] / "index.html") == []
+
+
+def test_without_what_draws_there_is_no_page_but_a_result(pictures, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    given = {**SMALL, "steps": 4, "burn_in": 2}
+    result = sbn.fit(tmp_path / "run", data=str(pictures), progress=False, **given)
+    assert result["page"] is None
+    assert (tmp_path / "run" / "model.npz").exists()
+    assert "index.html" not in "".join(sbn.describe(tmp_path / "run", result))
+
+
+def test_without_numba_a_fit_says_so_before_it_begins(pictures, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(InputError, match=r"strang\[numba\]"):
+        sbn.fit(tmp_path / "run", data=str(pictures), progress=False, **SMALL)
+    assert not (tmp_path / "run").exists()
 
 
 def test_scores_by_annealing_agree_with_enumeration(fitted, pictures):

@@ -1,6 +1,7 @@
 """A plain page about one run: headings, pictures, tables. Self-contained, without scripts."""
 
 import base64
+import importlib.util
 import io
 from importlib import resources
 from typing import Any, NamedTuple
@@ -20,6 +21,11 @@ class Section(NamedTuple):
     pictures: list[tuple[str, str]] = []  # noqa: RUF012  (source, description)
     tables: list[Table] = []  # noqa: RUF012
     bars: list[Bars] = []  # noqa: RUF012
+
+
+def available() -> bool:
+    """Whether what makes pages is installed."""
+    return all(map(importlib.util.find_spec, ("matplotlib", "jinja2")))
 
 
 def plain_page(title: str, lead: str, sections: list[Section]) -> str:

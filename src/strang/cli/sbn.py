@@ -59,7 +59,7 @@ def fit(
     grid_steps: Annotated[int, typer.Option(help="Steps that each point of the grid gets.")] = 500,
     json: Json = False,
 ) -> None:
-    """Learn a network; the folder then has model.npz, samples/, index.html and what it needs to go on.
+    """Learn a network; the folder then has model.npz, samples/, index.html (with strang[report]) and what it needs.
 
     The defaults are the paper's: 100 hidden units, minibatches of 200, 5000 iterations. --grid tries its 12 pairs of
     step size and friction on held-out training images first.

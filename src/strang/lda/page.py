@@ -1,10 +1,9 @@
 """A fit as a page: perplexity against documents, temperature, and the topics with their uncertainty."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
-from ..charts.page import Section, plain_page
+from ..charts.page import Section, available, plain_page
 from ..charts.panel import Bar, Bars, Panel, Series, Table
 from ..files import replace_file
 from ..store import read_series
@@ -17,7 +16,7 @@ WORDS = 10  # of each
 
 def write_page(folder: Path, facts: dict[str, Any], corpus: Corpus) -> str | None:
     """index.html in the folder, where what makes pages is installed."""
-    if not all(map(importlib.util.find_spec, ("matplotlib", "jinja2"))):
+    if not available():
         return None
     topics = listing(load(folder), min(WORDS, len(corpus.words)), corpus) if (folder / "topics.npz").exists() else []
     replace_file(folder / "index.html", page(folder, facts, topics).encode())

@@ -15,16 +15,16 @@ import optax
 from .. import data, gradient
 from ..chain import Chain
 from ..errors import InputError, choose
-from ..files import replace_file
 from ..images import Images, load
 from ..models import SBN
+from ..models.sbn import compiled
 from ..prepare import Job, prepare
 from ..progress import bar
 from ..run import DivergenceWarning, Run, run_blocks
 from ..store import Store, cuts, read_series
 from ..words import dynamics_class
 from .files import keep_sample, save_model
-from .page import page
+from .page import write_page
 from .scoring import log_likelihood
 
 STEP_SIZES = (3e-4, 4e-4, 5e-4, 6e-4)  # the paper's grid
@@ -74,9 +74,7 @@ def fit(folder: str | Path, *, images: Images | None = None, progress: bool | No
         store.close()
     result = summary(Path(folder), job, chain, settings, images.binarisation, store.writes)
     result["seconds"] = time.perf_counter() - started
-    if store.writes:
-        replace_file(Path(folder) / "index.html", page(Path(folder), result).encode())
-    return result
+    return result | {"page": write_page(Path(folder), result) if store.writes else None}
 
 
 def completed(settings: dict[str, Any]) -> dict[str, Any]:
@@ -100,6 +98,10 @@ def split(train: np.ndarray, validation: int) -> tuple[np.ndarray, np.ndarray]:
     """Training images, and the last few, which are held out: settings are chosen by these, never by test images."""
     if not 0 <= validation < len(train):
         raise InputError(f"validation is {validation}; there are {len(train)} training images to take it from.")
+    if validation and not compiled():
+        raise InputError(
+            "held-out images are scored with Numba: pip install 'strang[numba]', or hold out none by --validation 0."
+        )
     return train[: len(train) - validation], train[len(train) - validation :]
 
 

@@ -6,12 +6,21 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from ..charts.page import Section, mosaic, plain_page
+from ..charts.page import Section, available, mosaic, plain_page
 from ..charts.panel import Panel, Series, Table
+from ..files import replace_file
 from ..store import read_series
 from .files import load_model
 
 COLUMNS = 20
+
+
+def write_page(folder: Path, result: dict[str, Any]) -> str | None:
+    """index.html in the folder, where what makes pages is installed."""
+    if not available():
+        return None
+    replace_file(folder / "index.html", page(folder, result).encode())
+    return str(folder / "index.html")
 
 
 def page(folder: Path, result: dict[str, Any]) -> str:

@@ -87,5 +87,6 @@ def describe(folder: Path, result: dict[str, Any]) -> list[str]:
     if result["diverged"]:
         lines.append(f"{result['diverged']} of {result['chains']} chains diverged; write a smaller --step-size")
     if result["model"]:
-        lines.append(f"{result['model']}, {result['samples']} posterior samples, {folder / 'index.html'}")
+        page = "" if result["page"] is None else f", {result['page']}"
+        lines.append(f"{result['model']}, {result['samples']} posterior samples{page}")
     return lines
