@@ -129,6 +129,13 @@ def test_activations_stay_true_between_refreshments():
     np.testing.assert_allclose(off, fresh_off, rtol=1e-4)
 
 
+def test_polya_gamma_draws_end_where_a_chain_has_diverged():
+    state = streams(np.array([1, 2], np.uint32), 1)
+    for z in (np.nan, np.inf, -np.inf, 1e300):
+        assert polya_gamma.polya_gamma(z, state) == 0
+    assert 0 < polya_gamma.polya_gamma(1e30, state) < 1e-29
+
+
 def test_polya_gamma_draws_have_their_mean_and_variance():
     state, count = np.array([5], np.uint64), 20_000
     for z in (0.0, 0.7, 3.0, 12.0):

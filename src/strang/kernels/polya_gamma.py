@@ -63,6 +63,8 @@ def small_proposal(z, state):
 def polya_gamma(z, state):
     """One draw of PG(1, z)."""
     z = 0.5 * abs(z)
+    if not z < 1e100:  # nor a number, where a chain has diverged: no proposal would ever be taken
+        return 0.0
     rate = math.pi * math.pi / 8.0 + z * z / 2.0
     above = math.pi / (2.0 * rate) * math.exp(-rate * T)
     root = math.sqrt(1.0 / T)
