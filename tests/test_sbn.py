@@ -89,6 +89,15 @@ def test_scores_by_annealing_agree_with_enumeration(fitted, pictures):
     assert found["ais"]["images"] == 20
 
 
+def test_weights_too_large_to_be_annealed_are_told(pictures, tmp_path):
+    np.savez(tmp_path / "hot.npz", W=np.full((16, 2), 90.0), b=np.zeros(2), c=np.zeros(16))
+    given = ["sbn", "score", str(tmp_path / "hot.npz"), "--data", str(pictures), "--temperatures", "10"]
+    answer = CliRunner().invoke(cli.app, given)
+    assert isinstance(answer.exception, InputError)
+    assert "--exact" in str(answer.exception)
+    assert CliRunner().invoke(cli.app, [*given, "--exact"]).exit_code == 0
+
+
 def test_a_killed_fit_goes_on_to_the_same_bytes(pictures, fitted, tmp_path):
     folder = tmp_path / "run"
     given = ["--store", str(folder), "--data", str(pictures), *options(SMALL)]

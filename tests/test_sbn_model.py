@@ -113,6 +113,15 @@ def test_a_sweep_needs_no_luck_with_large_weights():
         assert kernel.log_ratio(*arrays) == pytest.approx(literal, rel=1e-4, abs=1e-2)
 
 
+@pytest.mark.parametrize("kind", ["compiled", "array"])
+def test_large_weights_do_not_decide_what_they_leave_open(kind):
+    """Five ratios of about e^40 / 2 against evidence of 5 · 40: the odds of the unit are 2^5."""
+    network = {"W": np.zeros((M, J), np.float32), "b": np.zeros(J, np.float32), "c": np.zeros(M, np.float32)}
+    network["W"][:, 0] = 40
+    drawn = sweeps_of(kind, network, np.ones(M), np.zeros((10_000, J), bool), 1, 1)
+    assert drawn[:, 0].mean() == pytest.approx(32 / 33, abs=0.009)
+
+
 def test_activations_stay_true_between_refreshments():
     """Turning units on and off many times leaves s(x) and s(−x) where computing them anew puts them."""
     rng = np.random.default_rng(1)
@@ -171,6 +180,21 @@ def test_the_gradient_s_draws_come_from_the_posterior(network):
     assert (
         np.abs(z_scores(np.asarray(hidden[0]), posterior({n: 0.5 * x for n, x in network.items()}, visible))).max() > 8
     )
+
+
+def test_there_is_no_score_beyond_single_precision():
+    """Clipped, these came out at about half of what they are."""
+    rng, images = np.random.default_rng(0), np.eye(16)[:4] + np.eye(16)[4:8]
+    small = {"W": rng.normal(size=(16, 8)), "b": np.zeros(8), "c": np.zeros(16)}
+    assert np.isfinite(sbn.log_likelihood(small, images, temperatures=30)).all()
+    one = np.zeros((16, 8))
+    one[3, 2] = 81  # a weight alone, which no image need turn on
+    two = np.zeros((16, 8))
+    two[:, :2] = -60  # activations that sweeps only pass through, on the way from a fair prior
+    for large in ({"W": 100 * small["W"]}, {"c": np.full(16, -200.0)}, {"W": one}, {"W": two}):
+        found = sbn.log_likelihood({**small, **large}, images, temperatures=30, particles=20, progress=False)
+        assert np.isfinite(sbn.exact({**small, **large}, images)).all()
+        assert np.isnan(found).any(), large
 
 
 def plain_ais(parameters, visible, powers, runs: int, weigh_first: bool, seed: int) -> np.ndarray:

@@ -103,8 +103,17 @@ def log_conditional(visible, on, off):
     """log p(v | h) of one image."""
     total = 0.0
     for m in range(visible.shape[0]):
-        total += math.log(max(on[m] if visible[m] else off[m], np.float32(1e-45)))
+        total += math.log(on[m] if visible[m] else off[m])
     return total
+
+
+@numba.njit(**COMPILE)
+def in_range(on, off):
+    """Whether single precision has held all activations since they were computed: one that has become 0 stays so."""
+    least = np.float32(1)
+    for m in range(on.shape[0]):
+        least = min(least, on[m], off[m])
+    return least > 0
 
 
 @numba.njit(parallel=True, **COMPILE)
@@ -123,23 +132,25 @@ def gibbs_images(visible, hidden, prior, bias, weights, rows, up, down, seeds, s
 
 @numba.njit(parallel=True, **COMPILE)
 def ais_images(visible, prior, bias, weights, rows, up, down, seeds, powers, particles):
-    """log weights (images, particles) of AIS from the prior to the posterior of h: weigh first, then move."""
+    """log weights (images, particles) of AIS from the prior to the posterior of h: weigh first, then move. NaN where an
+    activation left the range of single precision, since what follows would be no weight."""
     found = np.empty((visible.shape[0], particles))
     for run in numba.prange(visible.shape[0] * particles):
         i, p = run // particles, run % particles
-        on, off = np.empty(bias.shape[0], np.float32), np.empty(bias.shape[0], np.float32)
+        on, off = np.ones(bias.shape[0], np.float32), np.ones(bias.shape[0], np.float32)
         hidden = np.empty(prior.shape[0], np.bool_)
         evidence, state = weigh(visible[i], weights), seeds[run : run + 1].copy()
         draw_prior(prior, hidden, state)
-        weight = likelihood = 0.0
+        weight, likelihood, sound = 0.0, 0.0, True
         for t in range(1, powers.shape[0]):
             if (t - 1) % REFRESH == 0:
+                sound = sound and in_range(on, off)
                 activate(rows, bias, hidden, on, off)
                 likelihood = log_conditional(visible[i], on, off)
             weight += (powers[t] - powers[t - 1]) * likelihood
             if t + 1 < powers.shape[0]:
                 likelihood += sweep(on, off, hidden, prior, evidence, up, down, powers[t], state)
-        found[i, p] = weight
+        found[i, p] = weight if sound and in_range(on, off) else np.nan
     return found
 
 
@@ -161,5 +172,8 @@ def gibbs(visible, hidden, weights, prior, bias, seeds, sweeps: int) -> np.ndarr
 
 
 def ais(visible, weights, prior, bias, seeds, powers, particles: int) -> np.ndarray:
-    """Log weights (images, particles), whose exponentials have the mean p(v); `seeds` has one word for each."""
+    """Log weights (images, particles), whose exponentials have the mean p(v); `seeds` has one word for each. NaN beyond
+    what single precision holds: weights above 80, or activations above about 100."""
+    if np.abs(weights).max() > LIMIT:
+        return np.full((visible.shape[0], particles), np.nan)
     return ais_images(visible, prior, bias, weights, *exponentials(weights), seeds, powers, particles)

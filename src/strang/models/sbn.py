@@ -16,7 +16,6 @@ from ..kernels.call import on_host
 from ..tree import Tree
 
 UPDATES = ("gibbs", "polya-gamma")
-GROUP = 4  # factors multiplied before a logarithm is taken
 CLIP = 6.0  # the largest |c| at the start
 
 
@@ -123,14 +122,12 @@ class SBN:
             start = self.first_hidden(position, rows.shape[0], first)
         growth = jnp.exp(jnp.clip(position["W"].T, -80, 80))
         evidence = rows.astype(growth.dtype) @ position["W"]
-        pad = -self.visible % GROUP
 
         def unit(j, carry):
             hidden, on, off, uniforms = carry
             g = jnp.where(hidden[:, j, None], 1 / growth[j], growth[j])
             ratio = off + on * g
-            factors = jnp.pad(ratio, ((0, 0), (0, pad)), constant_values=1).reshape(len(rows), GROUP, -1)
-            total = jnp.log(factors[:, 0] * factors[:, 1] * factors[:, 2] * factors[:, 3]).sum(1)
+            total = jnp.log(ratio).sum(1)
             change = evidence[:, j] + jnp.where(hidden[:, j], total, -total)
             chosen = uniforms[:, j] < jax.nn.sigmoid(position["b"][j] + change)
             turned = (chosen != hidden[:, j])[:, None]

@@ -75,7 +75,8 @@ def log_likelihood(
     parameters, images, *, temperatures: int = 1000, particles: int = 1, seed: int = 0, progress: bool | None = None
 ) -> np.ndarray:
     """log p(v) of every image by AIS: the logarithm of the mean weight of its particles. An image's estimate depends on
-    the seed and its place among the images, not on how many others there are."""
+    the seed and its place among the images, not on how many others there are. It is NaN where the loops cannot hold it:
+    with weights beyond ±80, or activations beyond about ±100."""
     temperatures, particles = whole("temperatures", temperatures), whole("particles", particles)
     if importlib.util.find_spec("numba") is None:
         raise InputError("annealed importance sampling needs Numba: pip install 'strang[numba]'.")
@@ -110,9 +111,10 @@ def exact(parameters, images) -> np.ndarray:
 
 
 def log_mean_exp(values, axis: int) -> np.ndarray:
-    """The logarithm of the mean of exponentials."""
+    """The logarithm of the mean of exponentials; NaN if one of them is."""
     values = np.asarray(values)
-    return np.logaddexp.reduce(values, axis=axis) - np.log(values.shape[axis])
+    with np.errstate(invalid="ignore"):
+        return np.logaddexp.reduce(values, axis=axis) - np.log(values.shape[axis])
 
 
 def score(samples: list[dict[str, Any]], images, *, seed: int = 0, progress: bool | None = None, **settings) -> Score:

@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import InputError
 from ..images import load
 from .files import load_model, samples_of
-from .scoring import Score, exact, log_mean_exp, score
+from .scoring import ENUMERABLE, Score, exact, log_mean_exp, score
 
 
 def score_files(
@@ -29,6 +31,11 @@ def score_files(
         found = Score(-log_mean_exp([exact(model, test) for model in models], axis=0))
     else:
         found = score(models, test, temperatures=temperatures, particles=particles, seed=seed)
+        if not np.isfinite(found.each).all():
+            raise InputError(
+                "the weights are too large to be scored by annealing: one is beyond ±80, or they take the log odds "
+                f"of a pixel beyond about ±100. With at most {ENUMERABLE} hidden units write --exact."
+            )
     return {
         "nll": found.nll,
         "nll_se": found.se,
