@@ -226,6 +226,10 @@ def test_bad_requests_are_refused(fitted, corpus, tmp_path):
     cut = tmp_path / "cut"
     shutil.copytree(corpus, cut)
     (cut / "00000.counts.npy").write_bytes((cut / "00000.counts.npy").read_bytes()[:-2])
+    turned = shutil.copytree(corpus, tmp_path / "turned")
+    counts = np.load(turned / "00000.counts.npy")
+    counts[7] += 1
+    np.save(turned / "00000.counts.npy", counts)
     other = prepared(tmp_path / "other", NAMES[:-1])
     before = {path.name: path.read_bytes() for path in fitted.iterdir()}
     new = tmp_path / "new"
@@ -238,6 +242,8 @@ def test_bad_requests_are_refused(fitted, corpus, tmp_path):
         (["topics", fitted, "--corpus", other], "30 words, the corpus has 29"),
         (["score", fitted, other], "30 words, the corpus has 29"),
         (["score", fitted, cut], "does not have its"),
+        (["score", fitted, turned], "counts.npy does not have its checksum"),
+        (["topics", fitted, "--corpus", turned], "counts.npy does not have its checksum"),
         (["score", fitted, corpus, "--test-documents", 0], "test-documents is 0"),
         (["score", fitted, corpus, "--test-documents", 121], "the corpus has 120"),
         (["score", fitted, corpus, "--seen", 1.0], "seen is 1.0"),
@@ -247,6 +253,7 @@ def test_bad_requests_are_refused(fitted, corpus, tmp_path):
         (["score", tmp_path / "none.npz", corpus], "there is no"),
         (["score", corpus / "vocabulary.txt", corpus], "not a whole .npz"),
         (["fit", cut, "--store", new], "does not have its"),
+        (["fit", turned, "--store", new], "counts.npy does not have its checksum"),
         (["fit", corpus, "--store", new, "--topics", 0, "--test-documents", 40], "topics is 0"),
     ]
     for arguments, says in wrongs:

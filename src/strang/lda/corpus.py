@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from ..errors import InputError, first_line, whole
+from ..progress import bar
 from .bags import Bags, check, check_indptr, copy_runs, take, tidy
 
 FORMAT = "strang corpus 1"
@@ -171,8 +172,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def open_corpus(path: str | Path, *, repeat: int = 1, verify: bool = False) -> Corpus:
-    """A prepared folder. Sizes, dtypes, offsets and ids are checked; with `verify` the checksum of every file too.
+def open_corpus(path: str | Path, *, repeat: int = 1, verify: bool = False, progress: bool | None = None) -> Corpus:
+    """A prepared folder. Sizes, dtypes, offsets and ids are checked; with `verify` the checksum of every file too,
+    which takes about a second a gigabyte.
 
     Nothing is read into memory: `gather` reads what it is asked for. `repeat` shows the documents so many times over.
     """
@@ -182,8 +184,8 @@ def open_corpus(path: str | Path, *, repeat: int = 1, verify: bool = False) -> C
         for name, file in manifest["files"].items():
             if (folder / name).stat().st_size != file["bytes"]:
                 raise ValueError(f"{name} does not have its {file['bytes']:,} bytes")
-            if verify and checksum(folder / name) != file["sha256"]:
-                raise ValueError(f"{name} does not have its checksum")
+        if verify:
+            verify_files(folder, manifest["files"], progress)
         words = (folder / "vocabulary.txt").read_bytes().decode().split("\n")[:-1]
         if len(words) != manifest["vocabulary"]:
             raise ValueError(f"vocabulary.txt does not have its {manifest['vocabulary']:,} words")
@@ -192,6 +194,14 @@ def open_corpus(path: str | Path, *, repeat: int = 1, verify: bool = False) -> C
     except Exception as error:  # a damaged array raises almost anything
         raise InputError(f"the corpus {folder} is damaged ({first_line(error)}); prepare it again.") from None
     return Corpus(shards, words, mark, repeat=repeat)
+
+
+def verify_files(folder: Path, files: dict[str, Any], progress: bool | None) -> None:
+    with bar(len(files), "verifying the corpus", progress) as done:
+        for count, (name, file) in enumerate(files.items(), start=1):
+            if checksum(folder / name) != file["sha256"]:
+                raise ValueError(f"{name} does not have its checksum")
+            done(count)
 
 
 def open_shard(folder: Path, about: dict[str, Any], vocabulary: int) -> Shard:

@@ -29,7 +29,7 @@ def judge(
     A share `seen` of each document's tokens, chosen by `seed`, gives its shares of the topics and the others are
     scored; or with `every` = m every m-th token is scored.
     """
-    found, whole = load(path), open_corpus(corpus)
+    found, whole = load(path), open_corpus(corpus, verify=True)
     count = min(1000, whole.documents) if documents is None else documents
     if not 1 <= count <= whole.documents:
         raise InputError(f"test-documents is {count}; the corpus has {whole.documents:,}.")

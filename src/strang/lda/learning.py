@@ -80,7 +80,7 @@ def fit(folder: str | Path, corpus: str | Path | Corpus, *, progress: bool | Non
     unknown = set(given) - set(DEFAULTS)
     if unknown:
         raise choose("setting", sorted(unknown)[0], DEFAULTS)
-    whole = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
+    whole = corpus if isinstance(corpus, Corpus) else open_corpus(corpus, verify=True, progress=progress)
     settings = completed({**DEFAULTS, **given}, whole)
     settings["parts"] = cuts(folder, {"parts": settings["parts"]})["parts"]
     train, held_out = whole.split(settings["test_documents"])

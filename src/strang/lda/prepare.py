@@ -175,7 +175,7 @@ def make(plan: Plan, wanted: list[str] | Choice, settings: dict[str, Any]) -> tu
         "files": {file.name: {"bytes": file.stat().st_size, "sha256": checksum(file)} for file in files},
     }
     save_json(plan.out / "manifest.json", manifest | {"seal": seal(manifest)})
-    open_corpus(plan.out, verify=True)
+    open_corpus(plan.out, verify=True, progress=plan.progress)
     return manifest, sum(piece["documents"] for piece in pieces if "earlier" not in piece)
 
 

@@ -128,7 +128,7 @@ def corpus_of(found: Found, given: str | Path | None) -> tuple[Corpus | None, st
     if given is None and found.corpus is None:
         return None, "the fit was begun from Python with a corpus in memory"
     try:
-        corpus = open_corpus(given or found.corpus or "")
+        corpus = open_corpus(given or found.corpus or "", verify=True)
         if found.words is not None and found.words != corpus.words:
             raise InputError(told_apart(found.words, corpus.words))
     except InputError as error:
