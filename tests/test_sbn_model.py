@@ -301,8 +301,45 @@ def test_persistent_causes_are_those_of_each_datum_s_last_visit(network):
     assert (before[3:] != after[3:]).any()
 
 
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (np.eye(M) / 2, "0.5, but must be binary"),
+        (255 * np.eye(M, dtype=np.uint8), "255, but must be binary"),
+        (np.eye(M + 1), "visible=5 expects rows"),
+        (np.ones(M), "visible=5 expects rows"),
+    ],
+)
+def test_data_that_are_no_zeros_and_ones_are_refused(rows, says, tmp_path, network):
+    model, settings = SBN(J, M), {"step_size": 0.01, "steps": 2, "average": None, "progress": False}
+    pairs, kept = (rows, np.arange(len(rows))), strang.gradient.latent()
+    with pytest.raises(strang.InputError, match=says):
+        model.started_at(rows)
+    with pytest.raises(strang.InputError, match=says):
+        strang.sample(model, strang.data.arrays(rows, batch=2), strang.SGLD(), **settings)
+    with pytest.raises(strang.InputError, match=says):
+        strang.sample(model, strang.data.arrays(pairs, batch=2), strang.SGLD(), gradient=kept, **settings)
+    with pytest.raises(strang.InputError, match="no single array"):
+        strang.sample(model, strang.data.arrays(pairs, batch=2), strang.SGLD(), **settings)
+    with pytest.raises(strang.InputError, match=r"pairs \(row, number\)"):
+        strang.sample(model, strang.data.arrays(rows, batch=2), strang.SGLD(), gradient=kept, **settings)
+    np.save(tmp_path / "x.npy", rows.astype(np.float32))
+    on_disk = strang.data.files(tmp_path / "x.npy", batch=2)
+    if "binary" in says:  # not seen before the first step
+        with pytest.warns(UserWarning, match="diverged"):
+            assert strang.sample(model, on_disk, strang.SGLD(), **settings).diverged == 1
+    else:
+        with pytest.raises(strang.InputError, match=says):
+            strang.sample(model, on_disk, strang.SGLD(), **settings)
+        with pytest.raises(strang.InputError, match=says):
+            jax.eval_shape(model.draw_hidden, network, rows, jax.random.key(0))
+
+
+LONG = {"hidden": 3, "visible": 2, "log_odds": (0.0,) * 3}
+
+
 def test_settings_that_make_no_sense_are_refused():
-    for wrong in ({"hidden": 0}, {"hidden": 2.5}, {"hidden": 3, "sweeps": 0}, {"hidden": 3, "update": "gibs"}):
+    for wrong in ({"hidden": 0}, {"hidden": 2.5}, {"hidden": 3, "sweeps": 0}, {"hidden": 3, "update": "gibs"}, LONG):
         with pytest.raises(strang.InputError):
             SBN(**wrong)
     with pytest.raises(strang.InputError, match="prior_var"):

@@ -205,7 +205,16 @@ def check_correction(dynamics, step, h: float) -> None:
 
 
 def check_model(model, data: Data, estimator, position: Tree) -> None:
-    """One log prior and one log likelihood, without computing them: both must be single numbers."""
+    """One log prior and one log likelihood, without computing them: both must be single numbers. A model that has
+    `check_rows` looks at the data too, or at their shapes where they are not in memory."""
+    if hasattr(model, "check_rows"):
+        shapes = jax.tree.map(lambda row: jax.ShapeDtypeStruct((data.size, *row.shape), row.dtype), data.datum)
+        rows = data.rows if data.source is None else shapes
+        if isinstance(estimator, Latent):
+            if not isinstance(rows, tuple):
+                raise InputError("kept causes need pairs (row, number); write arrays((x, np.arange(len(x))), ...).")
+            rows = rows[0]
+        model.check_rows(rows)
     parts: dict[str, tuple] = {"log_prior": (position,)}
     if not hasattr(model, "likelihood_gradient"):
         parts["log_likelihood"] = (position, data.datum)
@@ -213,7 +222,7 @@ def check_model(model, data: Data, estimator, position: Tree) -> None:
         try:
             value = jax.eval_shape(getattr(model, name), *arguments)
         except (TypeError, ValueError) as error:
-            shapes = [str(jax.tree.map(lambda x: x.shape, a)) for a in arguments]
-            raise InputError(f"{name} fails on shapes {', '.join(shapes)}: {str(error).splitlines()[0]}") from error
+            given = [str(jax.tree.map(lambda x: x.shape, a)) for a in arguments]
+            raise InputError(f"{name} fails on shapes {', '.join(given)}: {str(error).splitlines()[0]}") from error
         if getattr(value, "shape", None) != ():
             raise InputError(f"{name} gives {value}; it must give one number (for one datum).")

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError, choose, whole
+from ..images import check_binary
 from ..kernels.call import on_host
 from ..tree import Tree
 
@@ -48,12 +49,26 @@ class SBN:
             raise InputError("update='polya-gamma' needs Numba: pip install 'strang[numba]'.")
         if not self.prior_var > 0:
             raise InputError(f"prior_var is {self.prior_var}; it must be a positive number.")
+        if self.log_odds is not None and len(self.log_odds) != self.visible:
+            raise InputError(f"log_odds has {len(self.log_odds)} numbers; write as many as visible={self.visible}.")
 
     def started_at(self, rows) -> "SBN":
         """The model whose c starts at the log odds of the data's means, within ±6."""
-        mean = np.clip(np.asarray(rows, float).mean(0), 1e-9, 1 - 1e-9)
+        rows = np.asarray(rows)
+        self.check_rows(rows)
+        mean = np.clip(rows.mean(0, dtype=float), 1e-9, 1 - 1e-9)
         odds = np.clip(np.log(mean / (1 - mean)), -CLIP, CLIP)
         return SBN(**{**self.__dict__, "log_odds": tuple(odds.tolist())})
+
+    def check_rows(self, rows) -> None:
+        """Refuse data that are no vectors of zeros and ones as long as the model, as far as can be told of the rows: of
+        traced ones, and of those on disk, only shapes are known."""
+        shape = getattr(rows, "shape", None)
+        if shape is None or shape[1:] != (self.visible,):
+            given = "are no single array" if shape is None else f"have shape {shape}"
+            raise InputError(f"data {given}; SBN with visible={self.visible} expects rows of that many zeros and ones.")
+        if isinstance(rows, np.ndarray | jax.Array) and not isinstance(rows, jax.core.Tracer):
+            check_binary(np.asarray(rows), "the data matrix")
 
     def init(self, key) -> Tree:
         bias = jnp.zeros(self.visible) if self.log_odds is None else jnp.asarray(self.log_odds, float)
@@ -78,6 +93,7 @@ class SBN:
 
     def draw_hidden(self, position: Tree, rows, key, start=None):
         """Causes (n, J) of the rows after `sweeps` sweeps from `start`, or from a draw of their prior."""
+        self.check_rows(rows)
         arguments = (position, rows.astype(bool), jax.random.key_data(key), start)
         if not compiled():
             return self._array_sweeps(*arguments)
@@ -92,6 +108,7 @@ class SBN:
     def joint_gradient(self, position: Tree, rows, hidden, weights):
         """The gradient of Σ_i weights_i log p(row_i, h_i | position)."""
         hidden, weights = hidden.astype(position["W"].dtype), weights[:, None]
+        rows = jnp.where((rows == 0) | (rows == 1), rows, jnp.nan)  # a grey one, which only now is seen, ends the chain
         residual = weights * (rows - jax.nn.sigmoid(hidden @ position["W"].T + position["c"]))
         surprise = weights * (hidden - jax.nn.sigmoid(position["b"]))
         return {"W": residual.T @ hidden, "b": surprise.sum(0), "c": residual.sum(0)}
