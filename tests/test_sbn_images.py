@@ -91,6 +91,16 @@ def test_any_binary_matrix_will_do(tmp_path):
             images.load(tmp_path / name)
 
 
+def test_an_error_without_a_text_is_named(tmp_path, monkeypatch):
+    def end(*arguments, **settings):
+        raise EOFError
+
+    np.save(tmp_path / "x.npy", np.eye(2))
+    monkeypatch.setattr(images.np, "load", end)
+    with pytest.raises(InputError, match=r"\(EOFError\)"):
+        images.load(tmp_path / "x.npy")
+
+
 @pytest.fixture
 def small_mnist(monkeypatch):
     """Four small files in place of the real ones, with their checksums, and no way to the network."""
@@ -151,3 +161,18 @@ def test_a_folder_or_a_mirror_will_do_and_nothing_comes_of_none(small_mnist, tmp
 
     monkeypatch.setattr(images.urllib.request, "urlopen", urlopen)
     assert set(images.fetch_mnist(tmp_path / "c").values()) == {images.MIRRORS[1]}
+
+
+def test_what_could_not_be_fetched_is_fetched_when_it_is_wanted_again(small_mnist, tmp_path, monkeypatch):
+    monkeypatch.setenv("STRANG_DATA", str(tmp_path))
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"no network.*strang data mnist"):
+            images.load()
+    labels = np.array([2049, 4], ">u4").tobytes() + bytes(4)
+    for name, content in small_mnist.items():
+        (tmp_path / "mnist" / name).write_bytes(labels if "labels" in name else content)
+    assert images.load().train.shape == images.digits().train[0].shape == (4, 4)
+    (tmp_path / "mnist" / "t10k-labels-idx1-ubyte").unlink()
+    assert images.load().test.shape == (4, 4)  # which needs no labels
+    with pytest.raises(InputError, match="could not get"):
+        images.digits()

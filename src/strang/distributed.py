@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .errors import InputError
+from .errors import InputError, first_line
 from .tree import Tree
 
 COORDINATOR, PROCESSES, RANK, LEASH = "STRANG_COORDINATOR", "STRANG_PROCESSES", "STRANG_RANK", "STRANG_LEASH"
@@ -47,7 +47,7 @@ def start() -> None:
         count, own = map(int, known[0]) if address != "auto" else (None, None)
         jax.distributed.initialize(None if address == "auto" else address, count, own)
     except RuntimeError as error:
-        raise InputError(f"this process cannot join the others: {str(error).splitlines()[0]}") from None
+        raise InputError(f"this process cannot join the others: {first_line(error)}") from None
     if address == "auto":
         os.environ |= {PROCESSES: str(jax.process_count()), RANK: str(jax.process_index())}
     if LEASH in os.environ:

@@ -13,13 +13,13 @@ import tarfile
 import tempfile
 import urllib.request
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from .errors import InputError, choose
+from .errors import InputError, choose, first_line
 from .files import replace_file
 
 MNIST = {  # the SHA-256 of each file, unpacked
@@ -54,10 +54,10 @@ def default_folder() -> Path:
     return Path(os.environ.get("STRANG_DATA") or Path.home() / ".cache" / "strang")
 
 
-def local_mnist() -> Path:
-    """The folder of MNIST's files, fetched where they are not there yet."""
+def local_mnist(needed: Iterable[str]) -> Path:
+    """The folder of MNIST's files, fetched where one that is needed is not there yet."""
     path = default_folder() / "mnist"
-    if not path.exists():
+    if not all(stored(path, name) for name in needed):
         print(f"fetching MNIST into {path}", file=sys.stderr)
         fetch_mnist(path)
     return path
@@ -66,9 +66,9 @@ def local_mnist() -> Path:
 def load(source: str | Path | None = None, binarisation: str = "bernoulli:0") -> Images:
     """Training and test images from a folder of MNIST's IDX files (plain or .gz; by default MNIST, fetched where it is
     not there yet), a `.npz` with arrays `train` and `test`, or a `.npy` with one matrix (which then is both)."""
-    path = local_mnist() if source is None else Path(source)
+    kinds = ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte")
+    path = local_mnist(kinds) if source is None else Path(source)
     if path.is_dir():
-        kinds = ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte")
         train, test = (binarise(read_idx(path, kind), binarisation, k) for k, kind in enumerate(kinds))
         return Images(train, test, binarisation)
     if not path.exists():
@@ -79,7 +79,7 @@ def load(source: str | Path | None = None, binarisation: str = "bernoulli:0") ->
 
 def digits(source: str | Path | None = None) -> Digits:
     """MNIST's grey images with what they show, from a folder of its IDX files (by default as for `load`)."""
-    folder = local_mnist() if source is None else Path(source)
+    folder = local_mnist(MNIST) if source is None else Path(source)
     pairs = []
     for part in ("train", "t10k"):
         grey, labels = (read_idx(folder, f"{part}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
@@ -104,7 +104,7 @@ def read_matrices(path: Path) -> tuple[np.ndarray, np.ndarray]:
     except InputError:
         raise
     except Exception as error:  # a damaged archive raises almost anything
-        raise InputError(f"{path} cannot be read as .npy or .npz ({str(error).splitlines()[0]}).") from None
+        raise InputError(f"{path} cannot be read as .npy or .npz ({first_line(error)}).") from None
     return check_binary(train, path), check_binary(test, path)
 
 
@@ -134,10 +134,15 @@ def binarise(grey: np.ndarray, how: str, part: int = 0) -> np.ndarray:
     return (draws * 255 < grey).astype(np.uint8)
 
 
+def stored(folder: Path, name: str) -> Path | None:
+    """A file of a folder, plain or .gz, if it is there."""
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.exists()), None)
+
+
 def read_idx(folder: Path, name: str) -> np.ndarray:
     """One of MNIST's files: images as a matrix, one a row, or labels as a vector. A file that is cut short or altered
     is refused."""
-    path = next((p for p in (folder / name, folder / f"{name}.gz") if p.exists()), None)
+    path = stored(folder, name)
     if path is None:
         raise InputError(f"{folder} has no {name} (or {name}.gz).")
     try:
@@ -176,7 +181,7 @@ def fetch_mnist(folder: Path | None = None, source: Path | None = None) -> dict[
                 try:
                     content = bring(name)
                 except BROKEN as error:
-                    reasons.append(f"{way}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+                    reasons.append(f"{way}: {first_line(error)}")
                     break
                 if hashlib.sha256(content).hexdigest() != MNIST[name]:
                     reasons.append(f"{way}: {name} is damaged or another file")
@@ -185,7 +190,10 @@ def fetch_mnist(folder: Path | None = None, source: Path | None = None) -> dict[
                 missing.remove(name)
                 came[name] = way
     if missing:
-        raise InputError(f"could not get {', '.join(missing)}. Tried {'; '.join(reasons)}.")
+        raise InputError(
+            f"could not get {', '.join(missing)}. Tried {'; '.join(reasons)}. Later, or with --from a folder that has "
+            "them, write strang data mnist."
+        )
     return came
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from . import distributed, random
 from .chain import Chain, Inputs, Program, begin, granule_length
 from .data import Data
-from .errors import InputError, whole
+from .errors import InputError, first_line, whole
 from .gradient import SVRG, ControlVariate, Latent, Minibatch
 from .integrator import spell
 from .schedule import as_schedule, probe
@@ -223,6 +223,6 @@ def check_model(model, data: Data, estimator, position: Tree) -> None:
             value = jax.eval_shape(getattr(model, name), *arguments)
         except (TypeError, ValueError) as error:
             given = [str(jax.tree.map(lambda x: x.shape, a)) for a in arguments]
-            raise InputError(f"{name} fails on shapes {', '.join(given)}: {str(error).splitlines()[0]}") from error
+            raise InputError(f"{name} fails on shapes {', '.join(given)}: {first_line(error)}") from error
         if getattr(value, "shape", None) != ():
             raise InputError(f"{name} gives {value}; it must give one number (for one datum).")

@@ -13,7 +13,7 @@ import numpy as np
 from .. import data
 from ..chain import Chain
 from ..dynamics import SGRLD
-from ..errors import InputError, choose
+from ..errors import InputError, choose, first_line
 from ..files import replace_file
 from ..models import LDA
 from ..prepare import Job, prepare
@@ -184,7 +184,7 @@ def load_kept(folder: Path, test: HeldOut, job: Job, step: int) -> Kept:
             arrays = {name: file[name] for name in (*Score._fields, "mean", "square")}
     except Exception as error:  # a damaged archive raises almost anything
         raise InputError(
-            f"{path} is damaged ({error}); the fit cannot go on from it. Begin in another folder."
+            f"{path} is damaged ({first_line(error)}); the fit cannot go on from it. Begin in another folder."
         ) from None
     score = Score(arrays["topics"], arrays["total"], arrays["last"], int(arrays["samples"]))
     found = Kept(score, arrays["mean"], arrays["square"])

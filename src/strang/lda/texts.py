@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 from . import bzip
 from .dump import article, namespaces, pages
 from .tokens import Texts, join
@@ -102,7 +102,7 @@ def parquet_units(path: Path, size: int) -> Iterator[Unit]:
         file = parquet.ParquetFile(path)
         groups, field = file.metadata, file.schema_arrow.field("text")
     except (arrow.ArrowException, OSError) as error:
-        raise InputError(f"{path} is damaged or no Parquet file ({str(error).splitlines()[0]}).") from None
+        raise InputError(f"{path} is damaged or no Parquet file ({first_line(error)}).") from None
     except KeyError:
         raise InputError(f"{path} has no column text; it has {', '.join(file.schema_arrow.names)}.") from None
     if not (arrow.types.is_string(field.type) or arrow.types.is_large_string(field.type)):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..chain import Chain
-from ..errors import InputError
+from ..errors import InputError, first_line
 from ..files import replace_file
 from .scoring import check_parameters
 
@@ -31,10 +31,6 @@ def load_model(path: Path) -> dict[str, np.ndarray]:
     except Exception as error:  # a damaged archive raises almost anything
         raise InputError(f"{path} is not a whole .npz file with arrays W, b and c ({first_line(error)}).") from None
     return check_parameters(found)
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def keep_sample(folder: Path, chain: Chain) -> None:
