@@ -186,6 +186,7 @@ def test_repeat_and_split():
         (lambda c: from_matrix(-MATRIX, WORDS), "document 0 has the count -1"),
         (lambda c: from_matrix(MATRIX / 2, WORDS), "document 0 has the count 0.5"),
         (lambda c: from_matrix("words", WORDS), "cannot be read"),
+        (lambda c: from_matrix(MATRIX, WORDS, seed=-1), "seed is -1"),
         (lambda c: from_csr([0, 2], [0], [1], WORDS), "ends with 2, indices has 1"),
         (lambda c: from_csr([0, 2, 1], [0, 1], [1, 1], WORDS), "never fall"),
         (lambda c: from_csr([], [], [], WORDS), "indptr has shape"),

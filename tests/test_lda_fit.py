@@ -108,6 +108,9 @@ def test_damage_and_other_settings_are_refused(fitted, corpus, tmp_path):
     [
         {"topics": 0},
         {"passes": 0.0},
+        {"passes": float("inf")},
+        {"delay": float("inf")},
+        {"seed": -1},
         {"batch": 0},
         {"samples": 0},
         {"test_documents": 300},

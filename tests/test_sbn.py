@@ -200,6 +200,8 @@ def test_bad_input_ends_with_a_sentence(pictures, tmp_path):
         [*score, *ok, "--images", "0"],
         [*score, *ok, "--temperatures", "0"],
         [*score, *ok, "--particles", "0"],
+        [*score, *ok, "--seed", "-1"],
+        [*fit, "--seed", "-1"],
     ]
     for wrong in wrongs:
         answer = CliRunner().invoke(cli.app, wrong)

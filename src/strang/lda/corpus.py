@@ -121,7 +121,7 @@ def from_csr(indptr, indices, counts, words: list[str], *, seed: int | None = No
     words = check_words(words)
     bags = tidy(check(Bags(np.diff(indptr), indices, counts), len(words)))
     if seed is not None:
-        bags = take(bags, np.random.default_rng(seed).permutation(len(bags.lengths)))
+        bags = take(bags, np.random.default_rng(whole("seed", seed, 0)).permutation(len(bags.lengths)))
     if bags.counts.max(initial=0) > np.iinfo(np.int32).max:
         raise InputError("a word is in a document 2^31 times or more; counts are below that.")
     offsets = np.append(0, np.cumsum(bags.lengths))

@@ -50,7 +50,7 @@ class Score(NamedTuple):
 def split(documents: Any, *, share: float = 0.5, every: int | None = None, seed: int = 0) -> HeldOut:
     """Documents (indptr, indices, counts) with a `share` of each one's tokens, rounded down and chosen by `seed`, to be
     scored; or with `every` = m every m-th of its tokens in the order of its words, as Patterson & Teh do with 10."""
-    parts = as_documents(documents, np.iinfo(np.int32).max)
+    parts, seed = as_documents(documents, np.iinfo(np.int32).max), whole("seed", seed, 0, 2**64 - 1)
     if not 0 < share < 1:
         raise InputError(f"share is {share}; write the part of the tokens to be scored, between 0 and 1.")
     if every is not None:

@@ -78,7 +78,8 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
         raise choose("parametrisation", settings["parametrisation"], PARAMETRISATIONS)
     for name in ("batch", "samples", "test_documents"):
         settings[name] = whole(name, settings[name])
+    settings["seed"] = whole("seed", settings["seed"], 0, 2**64 - 1)
     for name in ("passes", "delay"):
-        if not settings[name] > 0:
+        if not 0 < settings[name] < np.inf:
             raise InputError(f"{name} is {settings[name]}; write a positive number.")
     return settings

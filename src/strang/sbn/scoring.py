@@ -78,6 +78,7 @@ def log_likelihood(
     the seed and its place among the images, not on how many others there are. It is NaN where the loops cannot hold it:
     with weights beyond ±80, or activations beyond about ±100."""
     temperatures, particles = whole("temperatures", temperatures), whole("particles", particles)
+    seed = whole("seed", seed, 0, 2**64 - 1)
     if importlib.util.find_spec("numba") is None:
         raise InputError("annealed importance sampling needs Numba: pip install 'strang[numba]'.")
     from ..kernels import sbn
