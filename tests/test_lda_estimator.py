@@ -107,6 +107,10 @@ def test_any_kind_of_matrix_gives_the_same_bytes(kind, fitted):
     np.testing.assert_array_equal(same.transform(kind(counts)), fitted.transform(counts))
 
 
+def test_as_many_samples_as_asked_for(fitted):
+    assert clone(fitted).set_params(samples=17).fit(planted()[0]).n_samples_ == 17  # of the 30 steps of the latter half
+
+
 def test_another_seed_and_threads(fitted):
     counts, _ = planted()
     seeds = [0, 1, 2]

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from killing import kill_after_first_save
 from strang import cli
 from strang.errors import InputError
-from strang.lda import learning, open_corpus
+from strang.lda import learning, open_corpus, show, tell
 from strang.lda.prepare import prepare
 from strang.lda.score import score_topics, split
-from strang.lda.settings import step_sizes
+from strang.lda.settings import looked_at, spacing, step_sizes
 
 WORDS, TOPICS = 30, 3
 SMALL = {"topics": TOPICS, "passes": 6.0, "batch": 20, "samples": 5, "test_documents": 40, "sweeps": 4}
@@ -49,12 +49,30 @@ def test_planted_topics_are_found(fitted, corpus):
     assert result["diverged"] == 0
     assert result["perplexity"] < 14  # ten words a topic, some documents of more than one; a unigram model has 30
     found = np.load(folder / "topics.npz")
-    assert int(found["samples"]) >= SMALL["samples"]
+    assert int(found["samples"]) == result["samples"] == SMALL["samples"]
     blocks = found["mean"].T.reshape(TOPICS, TOPICS, -1).sum(2)  # a topic's share of each planted one
     assert sorted(blocks.argmax(1)) == [0, 1, 2]
     assert blocks.max(1).min() > 0.9
     assert (found["sd"] >= 0).all()
     assert list(found["words"]) == open_corpus(corpus).words
+
+
+@pytest.mark.parametrize("steps", range(2, 60, 7))
+def test_as_many_samples_as_asked_for_are_averaged(steps):
+    for samples in range(1, 40):
+        looks = [step for step in range(1, steps + 1) if looked_at(step, steps, samples)]
+        late = [step for step in looks if step > steps // 2]
+        assert len(late) == min(samples, steps - steps // 2)
+        assert late[-1] == steps
+        assert max(np.diff([steps // 2, *late])) <= 2 * spacing(steps, samples)  # spread over the latter half
+
+
+def test_one_sample_has_no_standard_deviation(corpus, tmp_path):
+    result = learning.fit(tmp_path, corpus, progress=False, **SMALL | {"passes": 1.0, "samples": 1})
+    assert result["samples"] == 1
+    assert np.isnan(np.load(tmp_path / "topics.npz")["sd"]).all()
+    told = tell.describe_topics(show.show(tmp_path, words=3))
+    assert "±" not in "".join(told)
 
 
 def test_perplexity_is_that_of_the_same_judge(fitted, corpus):

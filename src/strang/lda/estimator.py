@@ -18,6 +18,7 @@ from ..progress import bar
 from .corpus import Corpus, from_matrix
 from .learning import DEFAULTS, completed, job_of
 from .score import document_shares, score_topics, split, topic_shares
+from .settings import looked_at
 from .shelf import Shelf, Spokesmen, in_order, shuffled, walk
 
 GLANCE = 1000  # documents whose shares of the topics give the topics' sizes
@@ -104,14 +105,13 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         program, inputs, chain = started(settings, len(corpus.words), corpus.tokens)
         batch = min(settings["batch"], corpus.documents)
         steps = max(2, round(settings["passes"] * corpus.documents / batch))
-        every = max(1, (steps - steps // 2) // settings["samples"])
         batches = islice(shuffled(corpus.documents, batch, settings["seed"]), steps)
         topics = nothing(program)
         with bar(steps, "learning topics", bool(self.verbose)) as done:
             moved = walk(program, inputs, chain, corpus, batches, corpus.documents)
             for step, chain in enumerate(moved, start=1):
                 check(chain, settings)
-                if step == steps or (step > steps // 2 and step % every == 0):
+                if step > steps // 2 and looked_at(step, steps, settings["samples"]):
                     topics = topics.with_sample(topics_of(program, chain), 1 / (topics.samples + 1))
                 done(step)
         self.settings_, self._compiled, self._tokens = settings, (program, inputs), corpus.tokens

@@ -25,7 +25,7 @@ from ..words import dynamics_class
 from .corpus import Corpus, open_corpus
 from .page import write_page
 from .score import HeldOut, Score, add_sample, begin, perplexity, split, topic_shares
-from .settings import DEFAULTS, completed
+from .settings import DEFAULTS, completed, looked_at, spacing
 
 
 class Kept(NamedTuple):
@@ -86,9 +86,8 @@ def fit(folder: str | Path, corpus: str | Path | Corpus, *, progress: bool | Non
     train, held_out = whole.split(settings["test_documents"])
     test = split(held_out.gather(np.arange(held_out.documents)), seed=settings["seed"])
     job = job_of(settings, train)
-    every = max(1, (job.steps - job.steps // 2) // settings["samples"])
     about = {"command": "lda fit", "options": settings, "corpus": None if corpus is whole else str(corpus)}
-    store = Store(folder, job, every, about)
+    store = Store(folder, job, spacing(job.steps, settings["samples"]), about)
     try:
         kept = load_kept(Path(folder), test, job, int(store.chain.step) if store.writes else 0)
         chain, kept = learn(replace(job, chain=store.chain), store, test, kept, settings, progress)
@@ -96,7 +95,7 @@ def fit(folder: str | Path, corpus: str | Path | Corpus, *, progress: bool | Non
         store.close()
     if store.writes:
         save_topics(Path(folder), job, chain, kept, train.words, test)
-    result = summary(Path(folder), job, chain, settings, whole, test)
+    result = summary(Path(folder), job, chain, settings, whole, test) | {"samples": kept.score.samples}
     return result | {"page": write_page(Path(folder), result, whole) if store.writes else None}
 
 
@@ -111,7 +110,7 @@ def learn(job: Job, store: Store, test: HeldOut, kept: Kept, settings, progress:
             done(int(chain.step))
             for chain, _ in run_blocks(job, None, store.every):
                 step = int(chain.step)
-                if store.writes and (store.due(step) or step == job.steps) and chain.alive[0]:
+                if store.writes and looked_at(step, job.steps, settings["samples"]) and chain.alive[0]:
                     kept, line = look(job, chain, test, kept, settings)
                     line["spent_seconds"] = clock["spent_seconds"] + time.perf_counter() - started[0]
                     line["cpu_seconds"] = clock["cpu_seconds"] + time.process_time() - started[1]
@@ -202,7 +201,7 @@ def save_topics(folder: Path, job: Job, chain: Chain, kept: Kept, words: list[st
     last = np.asarray(job.program.model.topics_of(chain.state.position[0]), np.float32)
     count = kept.score.samples
     mean = kept.mean / count if count else last
-    spread = np.sqrt(np.maximum(kept.square / count - mean**2, 0)) if count else np.full_like(last, np.nan)
+    spread = np.sqrt(np.maximum(kept.square / count - mean**2, 0)) if count > 1 else np.full_like(last, np.nan)
     share = topic_shares(test.seen, mean, alpha=job.program.model.alpha)
     found = {"mean": mean, "sd": spread, "last": last, "words": np.array(words), "share": share, "samples": count}
     buffer = io.BytesIO()

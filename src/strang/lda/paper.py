@@ -29,6 +29,7 @@ def told(given: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
     return {
         "stated": {name: value for name, value in STATED.items() if name not in given},
         "of_its_grid": {name: value for name, value in CHOSEN.items() if name not in given},
+        "averaged": result["samples"],
         "not_stated": {name: result[name] for name in SILENT if name not in given},
         "given": given,
     }
@@ -44,6 +45,8 @@ def describe(found: dict[str, Any]) -> list[str]:
     if found["of_its_grid"]:
         grid = f"steps {text_of(STEP_SIZES)} and frictions {text_of(FRICTIONS)}"
         lines.append(f"it does not say which of its {grid} it settled on; here {text(found['of_its_grid'])}")
+    if found["averaged"] != found["stated"].get("samples", found["averaged"]):
+        lines.append(f"of these samples {found['averaged']} were taken: one a step of the latter half at most")
     lines.append(f"it does not state {text(found['not_stated'])}: these are ours")
     return lines + ([f"given instead: {text(found['given'])}"] if found["given"] else [])
 

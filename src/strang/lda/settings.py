@@ -72,6 +72,26 @@ def step_sizes(corpus: Corpus) -> tuple[float, float]:
     return float(min(8 / most, 0.01)), float(min(1.2 / most**0.5, 0.01))
 
 
+def spacing(steps: int, samples: int) -> int:
+    """Steps between two looks at the topics, so that the latter half has at least as many as there are samples."""
+    return max(1, (steps - steps // 2) // samples)
+
+
+def looked_at(step: int, steps: int, samples: int) -> bool:
+    """Whether the topics are looked at after a step: at each `spacing` of the first half, and `samples` times in the
+    latter half (at every step if it has fewer), spread over it and the last step among them.
+
+    >>> [step for step in range(1, 16) if looked_at(step, 15, 3)]
+    [2, 4, 6, 10, 14, 15]
+    """
+    every = spacing(steps, samples)
+    if step % every and step != steps:
+        return False
+    first = steps // 2 // every
+    place, places = -(-step // every) - first, -(-steps // every) - first
+    return place <= 0 or place * samples // places > (place - 1) * samples // places
+
+
 def checked(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings, if they can be."""
     if settings["parametrisation"] not in PARAMETRISATIONS:

@@ -35,7 +35,7 @@ def show(
     topics = listing(found, words, source, documents)
     if html is not None:
         last = (read_series(folder) or [{"step": 0, "documents": 0}])[-1]
-        facts = {**(found.options or {}), **last, "steps": last["step"]}
+        facts = {**(found.options or {}), **last, "steps": last["step"], "samples": found.samples}
         replace_file(html, page(folder, facts, topics).encode())
     if png is not None:
         pictures.png(bars(topics[:PICTURED]), png)

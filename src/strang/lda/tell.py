@@ -17,8 +17,9 @@ def describe(folder: Path, result: dict[str, Any]) -> list[str]:
         lines[0] += f", {result['seconds']:.0f} s ({speed:,.0f} documents/s)"
     if result["perplexity"] is not None:
         lines.append(
-            f"perplexity {result['perplexity']:.1f} (last sample {result['perplexity_last']:.1f}) of "
-            f"{result['held_out']['documents']:,} held-out documents, {result['held_out']['tokens_scored']:,} tokens"
+            f"perplexity {result['perplexity']:.1f} over {result['samples']} posterior samples (last sample "
+            f"{result['perplexity_last']:.1f}) of {result['held_out']['documents']:,} held-out documents, "
+            f"{result['held_out']['tokens_scored']:,} tokens"
         )
     if result["temperature"] is not None:
         lines.append(f"mean p² {result['temperature']:.3g} (1 where the law is right)")
@@ -33,9 +34,11 @@ def describe(folder: Path, result: dict[str, Any]) -> list[str]:
 
 def describe_topics(result: dict[str, Any]) -> list[str]:
     """The topics of a fit, one a line."""
+    several = result["samples"] and result["samples"] > 1
+    spread = f"with ± one standard deviation over {result['samples']} posterior samples" if several else "of one sample"
     lines = [
         f"{len(result['topics'])} topics over {result['vocabulary']:,} words, the largest first; probabilities in "
-        f"hundredths, with ± one standard deviation over {result['samples']} posterior samples"
+        f"hundredths, {spread}"
     ]
     if result["coherence_missing"]:
         lines.append(f"no coherence: {result['coherence_missing']}")
