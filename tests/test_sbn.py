@@ -156,6 +156,25 @@ def test_the_grid_is_searched_on_held_out_images(pictures, monkeypatch):
         sbn.search(data=str(pictures), dynamics="sgld", grid_steps=20)
 
 
+def test_the_grid_is_searched_once(pictures, tmp_path, monkeypatch):
+    searches = []
+
+    def search(**settings):
+        searches.append(settings)
+        return {"grid": [], "best": {"step_size": 2e-3, "friction": 7.0}}
+
+    monkeypatch.setattr(sbn, "search", search)
+    monkeypatch.setattr(sbn, "describe_grid", lambda found: [])
+    given = ["--store", str(tmp_path / "run"), "--data", str(pictures), "--json", "--grid"]
+    small = options(SMALL | {"steps": 4, "burn_in": 2})
+    first, again = (json.loads(CliRunner().invoke(cli.app, ["sbn", "fit", *given, *small]).stdout) for _ in range(2))
+    assert len(searches) == 1
+    assert (first["step_size"], first["friction"]) == (again["step_size"], again["friction"]) == (2e-3, 7.0)
+    other = CliRunner().invoke(cli.app, ["sbn", "fit", *given, *small, "--hidden", "5"])
+    assert isinstance(other.exception, InputError)
+    assert "another run" in str(other.exception)
+
+
 def test_a_diverging_fit_says_so_and_leaves_no_model(pictures, tmp_path):
     with pytest.warns(UserWarning, match="diverged"):
         result = sbn.fit(tmp_path / "run", data=str(pictures), progress=False, **SMALL, dynamics="sgld", step_size=1e9)

@@ -55,7 +55,7 @@ def fit(
     data: Source = None,
     binarisation: Binarisation = "bernoulli:0",
     validation: Annotated[int, typer.Option(help="Training images held out to watch and to choose by.")] = 1000,
-    grid: Annotated[bool, typer.Option("--grid", help="First choose h and D on the paper's grid.")] = False,
+    grid: Annotated[bool, typer.Option("--grid", help="Begin by choosing h and D on the paper's grid.")] = False,
     grid_steps: Annotated[int, typer.Option(help="Steps that each point of the grid gets.")] = 500,
     json: Json = False,
 ) -> None:
@@ -88,15 +88,16 @@ def fit(
         "binarisation": binarisation,
         "validation": validation,
     }
-    lines = []
-    if grid:
+    found: dict[str, Any] = {}
+    if grid and (store / "spec.json").exists():  # it was searched before this fit began
+        settings |= sbn.chosen_for(store)
+    elif grid:
         found = sbn.search(**settings | {"chains": 1}, grid_steps=grid_steps)
         settings |= {name: found["best"][name] for name in ("step_size", "friction")}
-        lines = sbn.describe_grid(found)
     result = sbn.fit(store, **settings)
-    if grid:
+    if found:
         result["grid"] = found["grid"]
-    emit(result, json, lines + sbn.describe(store, result))
+    emit(result, json, (sbn.describe_grid(found) if found else []) + sbn.describe(store, result))
 
 
 @sbn_app.command()

@@ -1,5 +1,6 @@
 """Belief networks at work: learned from images, scored by annealed importance sampling."""
 
+from .learning import chosen_for as chosen_for
 from .learning import fit as fit
 from .learning import resume as resume
 from .learning import search as search

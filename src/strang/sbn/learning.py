@@ -21,7 +21,7 @@ from ..models.sbn import compiled
 from ..prepare import Job, prepare
 from ..progress import bar
 from ..run import DivergenceWarning, Run, run_blocks
-from ..store import Store, cuts, read_series
+from ..store import Store, cuts, read_series, read_spec
 from ..words import dynamics_class
 from .files import keep_sample, save_model
 from .page import write_page
@@ -271,6 +271,14 @@ def search(*, grid_steps: int = 500, **given) -> dict[str, Any]:
     if not living:
         raise InputError("every point of the grid diverged; choose another integrator, or a step size of your own.")
     return {"grid": rows, "best": min(living, key=lambda row: row["nll"])}
+
+
+def chosen_for(folder: Path) -> dict[str, Any]:
+    """The step size and friction that the fit in a folder was begun with."""
+    options = read_spec(folder)["about"].get("options")
+    if not isinstance(options, dict) or not {"step_size", "friction"} <= set(options):
+        raise InputError(f"{folder} holds another run; write another folder.")
+    return {name: options[name] for name in ("step_size", "friction")}
 
 
 def resume(folder: Path, spec: dict[str, Any], more: int | None) -> dict[str, Any]:
