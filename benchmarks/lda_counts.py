@@ -22,7 +22,7 @@ from strang.kernels.lda_documents import as_bags, as_documents
 from strang.kernels.words import uniform
 from strang.lda import open_corpus
 
-SWEEPS, ALPHA, V = 10, 0.1, 7702
+SWEEPS, ALPHA, WORDS = 10, 0.1, 7702  # words of a drawn corpus
 
 
 @numba.njit(nogil=True)
@@ -83,8 +83,8 @@ def best(calls: dict, rounds: int) -> dict:
     return least
 
 
-def compare(documents, topics: int, rounds: int, threads: int) -> None:
-    phi = some_topics(V, topics)
+def compare(documents, words: int, topics: int, rounds: int, threads: int) -> None:
+    phi = some_topics(words, topics)
     documents = synthetic(phi, 100) if documents is None else documents
     narrow, seeds = phi.astype(np.float32), np.random.Philox(key=0).random_raw(len(documents.indptr) - 1)
 
@@ -122,13 +122,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
-    documents = None
+    documents, words = None, WORDS
     if given.corpus:
         corpus = open_corpus(given.corpus)
-        documents = as_documents(corpus.gather(np.arange(given.documents)), V)
+        words = len(corpus.words)
+        documents = as_documents(corpus.gather(np.arange(given.documents)), words)
     print("nanoseconds per token and sweep")
     for topics in given.topics:
-        compare(documents, topics, given.rounds, given.threads)
+        compare(documents, words, topics, given.rounds, given.threads)
 
 
 if __name__ == "__main__":

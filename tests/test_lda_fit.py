@@ -116,7 +116,12 @@ def test_damage_and_other_settings_are_refused(fitted, corpus, tmp_path):
     with pytest.raises(InputError, match="another run"):
         learning.fit(folder, corpus, progress=False, **SMALL | {"beta": 0.5})
     (kept,) = folder.glob("kept-*.npz")
-    kept.write_bytes(kept.read_bytes()[:-50])
+    whole, arrays = kept.read_bytes(), dict(np.load(kept))
+    arrays["topics"][5] = TOPICS  # the last is TOPICS - 1
+    np.savez(kept, **arrays)
+    with pytest.raises(InputError, match=r"damaged \(other shapes or topics\)"):
+        learning.fit(folder, corpus, progress=False, **SMALL)
+    kept.write_bytes(whole[:-50])
     with pytest.raises(InputError, match="damaged"):
         learning.fit(folder, corpus, progress=False, **SMALL)
 

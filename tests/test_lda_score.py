@@ -195,6 +195,7 @@ def test_top_words_come_in_the_order_of_their_probability():
         (lambda: score_of(random_topics(), key=[1, 2, 3]), "two 32-bit words"),
         (lambda: score_of(random_topics(), sweeps=0), "write at least 1"),
         (lambda: score.perplexity(held_out(), score.begin(held_out())), "call add_sample first"),
+        (lambda: add(add(score.begin(held_out()), random_topics()), random_topics()[:, :1]), "other topics than"),
         (lambda: coherence.top_words(random_topics(), 7), "from 2 to 6"),
     ],
 )
@@ -205,6 +206,10 @@ def test_bad_input_is_refused(call, text):
 
 def held_out():
     return score.split(as_bags(some_rows()))
+
+
+def add(found, phi):
+    return score.add_sample(held_out(), found, phi, alpha=0.1, key=0)
 
 
 def score_of(phi, **settings):

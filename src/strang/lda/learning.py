@@ -188,8 +188,9 @@ def load_kept(folder: Path, test: HeldOut, job: Job, step: int) -> Kept:
     score = Score(arrays["topics"], arrays["total"], arrays["last"], int(arrays["samples"]))
     found = Kept(score, arrays["mean"], arrays["square"])
     same = [a.shape == np.shape(b) for a, b in zip(score[:3], empty.score[:3], strict=True)]
-    if not (all(same) and found.mean.shape == found.square.shape == shape):
-        raise InputError(f"{path} is damaged (other shapes); begin in another folder.")
+    known = score.topics.dtype == np.int32 and np.isin(score.topics, np.arange(shape[1])).all()
+    if not (known and all(same) and found.mean.shape == found.square.shape == shape):
+        raise InputError(f"{path} is damaged (other shapes or topics); begin in another folder.")
     return found
 
 

@@ -160,6 +160,8 @@ def complete(seen: Documents, scored: Documents, phi, alpha, seeds, topics, plan
     phi = as_topics(phi)
     if not (plan["sweeps"] >= 1 and plan["burn_in"] >= 0):
         raise InputError(f"{plan['sweeps']} sweeps after {plan['burn_in']} of burn-in; write at least 1, and 0.")
+    if not (plan["fresh"] or np.isin(topics, np.arange(phi.shape[1])).all()):  # the loops trust them blindly
+        raise InputError(f"the score is of other topics than these {phi.shape[1]}; write begin(test) for a new one.")
     for part in (seen, scored):
         as_documents(part, phi.shape[0])
     alpha = lda.as_alpha(alpha, phi.shape[1])
