@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError, choose, whole
-from ..images import check_binary
 from ..kernels.call import on_host
 from ..tree import Tree
 
@@ -68,7 +67,10 @@ class SBN:
             given = "are no single array" if shape is None else f"have shape {shape}"
             raise InputError(f"data {given}; SBN with visible={self.visible} expects rows of that many zeros and ones.")
         if isinstance(rows, np.ndarray | jax.Array) and not isinstance(rows, jax.core.Tracer):
-            check_binary(np.asarray(rows), "the data matrix")
+            values = np.asarray(rows)
+            others = values[(values != 0) & (values != 1)]
+            if others.size:
+                raise InputError(f"the data hold {others[0]}, but must be zeros and ones; see strang.images.binarise.")
 
     def init(self, key) -> Tree:
         bias = jnp.zeros(self.visible) if self.log_odds is None else jnp.asarray(self.log_odds, float)
