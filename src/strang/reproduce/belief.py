@@ -4,6 +4,7 @@ Paper: test negative log likelihoods of 103, 105 and 126 (J = 100), 98, 100 and 
 step sizes. We: SGLD on a grid of its own as well, because its limit 2/λ lies far below the paper's smallest step.
 """
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -81,8 +82,9 @@ def parts(effort: Effort) -> list[Part]:
     return found
 
 
+@cache
 def unavailable() -> str | None:
-    """Why there is no MNIST here, if there is none."""
+    """Why there is no MNIST here, if there is none, after one try to fetch it."""
     try:
         images.load()
     except (InputError, OSError) as error:
