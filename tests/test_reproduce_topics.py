@@ -48,7 +48,7 @@ def test_tables_and_verdicts_follow_the_numbers(monkeypatch):
     assert table.rows[2][-1] == "0.02, 0.04"
     assert "drawn from have" in table.title
     assert [verdict.verdict for verdict in figure.verdicts] == [UNDER_READING] * 3
-    assert figure.verdicts[0].reading == f"{OLD}: behind by more than 1%, each at the best of its own steps"
+    assert figure.verdicts[0].reading == f"{OLD}: behind by more than 6%, each at the best of its own steps"
     assert figure.verdicts[2].reading == "on SGHMC's step sizes, 4.4 times"
     assert "Ahead of the splitting: SGRLD" in figure.verdicts[0].why
     assert len(figure.panels[0].series) == len(topics.METHODS)
