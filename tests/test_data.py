@@ -105,3 +105,9 @@ def test_scale_is_unbiased_over_all_iid_batches():
 def test_bad_data_are_refused(arguments, text):
     with pytest.raises(strang.InputError, match=text):
         arrays(**arguments)
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i8", np.longdouble])
+def test_any_byte_order_and_precision_is_read(dtype):
+    x = np.array([1, 2, 3], dtype)
+    np.testing.assert_array_equal(arrays(x, order="full").rows, [1, 2, 3])

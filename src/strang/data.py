@@ -189,14 +189,13 @@ def arrays(rows: Tree, *, batch: int | None = None, order: str = "iid", replacem
         raise InputError("the data hold no array; give an array, or a pytree of arrays with a common leading axis.")
     if any(isinstance(leaf, np.memmap) for leaf in leaves):
         return files(rows, batch=batch, order=order, replacement=replacement)
-    for leaf in leaves:
-        check_array(leaf)
+    rows = jax.tree.map(as_used, rows)
     sizes = {np.shape(leaf)[0] for leaf in leaves}
     if len(sizes) > 1:
         raise InputError(f"the data arrays have {sorted(sizes)} rows; their leading axes must agree.")
     size = sizes.pop()
     number = check_order(size, batch, order)
-    return Data(jax.tree.map(jnp.asarray, rows), size, number, order, bool(replacement))
+    return Data(rows, size, number, order, bool(replacement))
 
 
 def files(
@@ -262,11 +261,14 @@ def check_order(size: int, batch: int | None, order: str) -> int:
     return batch
 
 
-def check_array(leaf) -> None:
-    """Numbers, at least one row, all finite in the precision in which they are used."""
+def as_used(leaf) -> jax.Array:
+    """An array in the precision in which it is used: numbers, at least one row, all finite in it."""
     array = np.asarray(leaf)
     if array.dtype.kind not in "fiub":
         raise InputError(f"the data have dtype {array.dtype}; convert them to numbers first.")
     if array.ndim == 0 or array.shape[0] == 0:
         raise InputError(f"a data array has shape {array.shape}; its leading axis must count at least one datum.")
-    check_numbers(array, jax.dtypes.canonicalize_dtype(array.dtype.newbyteorder("=")), "a data array", 0)
+    native = array.dtype.newbyteorder("=")
+    dtype = jax.dtypes.canonicalize_dtype(min(native, np.dtype(float)) if native.kind == "f" else native)
+    check_numbers(array, dtype, "a data array", 0)
+    return jnp.asarray(leaf if isinstance(leaf, jax.Array) else array.astype(dtype, copy=False))
