@@ -163,6 +163,11 @@ def test_bad_numbers_of_groups_are_refused(groups):
         cluster.sample(None, groups=groups, **settings(steps=1))
 
 
+def test_devices_are_refused():
+    with pytest.raises(InputError, match="leave out devices="):
+        cluster.sample(None, groups=2, **settings(steps=1, devices=2))
+
+
 def test_data_on_disk_are_refused(tmp_path):
     np.save(tmp_path / "x.npy", np.ones(9, np.float32))
     with pytest.raises(InputError, match="they must be in memory"):

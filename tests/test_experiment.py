@@ -101,6 +101,23 @@ def test_after_ctrl_c_the_exact_values_are_those_of_the_steps_made(monkeypatch):
     assert "no exact value: no step was averaged" in "\n".join(experiment.describe(early))
 
 
+def test_uneven_or_very_many_batches_have_no_exact_value(monkeypatch):
+    sweep = {
+        "kind": strang.SGHMC,
+        "word": "chen:ABOBA",
+        "batches": "cyclic",
+        "shape": "fixed",
+        "chains": 2,
+        "steps": 64,
+    }
+    uneven = run(**sweep, gradient="svrg", batch_size=4)
+    assert uneven["exact"] == {"bias": None, "mse": None}
+    assert "uneven batches" in "\n".join(experiment.describe(uneven))
+    assert run(**sweep, batch_size=4)["exact"]["bias"] is not None
+    monkeypatch.setattr(experiment, "EXACT_BATCHES", 2)
+    assert run(**sweep, batch_size=4)["exact"]["bias"] is None
+
+
 def test_a_thermostat_has_no_exact_value():
     result = run(strang.SGNHT, None, "iid", "fixed", friction=9.0)
     assert result["exact"] == {"bias": None, "mse": None}

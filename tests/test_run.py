@@ -130,8 +130,7 @@ def test_divergence_is_a_result(numbers):
 def test_all_chains_may_diverge(numbers):
     with pytest.warns(strang.DivergenceWarning, match=r"chain 0 \(and 2 more\)|chain . \(and 2 more\)"):
         run = strang.sample(**settings(numbers, step_size=1.0))
-    assert np.isnan(run.average)
-    assert np.isnan(run.gradient_noise)
+    assert np.isnan([run.average, run.error, run.gradient_noise]).all()
     assert run.steps <= 1000
     assert "diverged" in str(run)
 
@@ -162,10 +161,13 @@ def test_ten_million_single_precision_steps_do_not_drift():
     @jax.jit
     def book(steps):
         def granule(_, average):
-            partial = jax.lax.fori_loop(
-                0, 64, lambda _, sums: averages.accumulate(sums, jnp.float32(0.1), values), average.partial
+            partial, slip = jax.lax.fori_loop(
+                0,
+                64,
+                lambda _, sums: averages.accumulate(*sums, jnp.float32(0.1), values),
+                (average.partial, average.slip),
             )
-            return averages.close_granule(average._replace(partial=partial))
+            return averages.close_granule(average._replace(partial=partial, slip=slip))
 
         return jax.lax.fori_loop(0, steps // 64, granule, averages.start(values))
 
@@ -173,7 +175,7 @@ def test_ten_million_single_precision_steps_do_not_drift():
         return averages.summarise(jax.tree.map(lambda x: x[None], book(steps))).mean["average"][0]
 
     assert abs(mean(10_000_000) / mean(100_000) - 1) < 1e-8
-    assert abs(mean(10_000_000) / float(value) - 1) < 2e-6
+    assert abs(mean(10_000_000) / float(value) - 1) < 1e-7
     plain = jax.jit(lambda n: jax.lax.fori_loop(0, n, lambda _, total: total + jnp.float32(0.1) * value, 0.0))
     assert abs(float(plain(10_000_000)) / 1e6 / float(value) - 1) > 1e-4  # negative control
 
@@ -247,6 +249,9 @@ def test_own_gradient_of_a_model(numbers):
 
     plain = strang.sample(**settings(numbers))
     own = strang.sample(**settings(numbers, model=Noisy()))
+    for estimator in (gradient.svrg(10), gradient.control_variate(jnp.float32(0.5))):  # whose errors would stay
+        with pytest.raises(strang.InputError, match="Noisy has a gradient of its own, which may be random"):
+            prepare(**settings(numbers, model=Noisy(), gradient=estimator))
     np.testing.assert_allclose(own.chain.state.position, plain.chain.state.position, rtol=1e-3, atol=1e-4)
 
 
@@ -256,6 +261,9 @@ def test_further_steps_are_checked(numbers):
     for steps in (-5, 2.5, None, 2**32 - 50):
         with pytest.raises(strang.InputError, match=f"steps is {steps}; write a whole number from 0 to 4294967245"):
             run.more(steps)
+    falling = strang.sample(**settings(numbers, steps=50, step_size=lambda l: 1e-2 - 1e-4 * l))
+    with pytest.raises(strang.InputError, match="must be a positive number throughout"):
+        falling.more(100)
 
 
 def test_memory_of_the_record_does_not_grow(numbers):
@@ -316,6 +324,8 @@ def test_the_report_says_what_bias_to_expect(numbers):
         ({"model": strang.Model(lambda q: q, lambda q, x: q * np.ones(2), 0.0)}, "must give one number"),
         ({"model": strang.models.Logistic(3), "init": np.zeros(3)}, "log_likelihood fails on shapes"),
         ({"gradient": gradient.svrg(3), "order": "full"}, "no noise to reduce"),
+        ({"average": lambda q: jnp.exp(1j * q)}, "average gives complex numbers"),
+        ({"dynamics": strang.SGHMC(5.0, gradient_noise=-5.0)}, "gradient_noise is -5.0; a variance is not negative"),
         ({"gradient": gradient.control_variate(np.zeros(3))}, r"anchor has shape \(3,\); give a position .*, \(\)"),
         ({"gradient": gradient.control_variate({"a": 0.0})}, r"anchor has shape {'a': \(\)}"),
     ],

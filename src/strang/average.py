@@ -1,8 +1,9 @@
 """Streaming averages, weighted by the step size, with their Monte Carlo error, in memory that no run length changes.
 
-A value is summed plainly within a granule (a fixed stretch of steps that ends at a multiple of its length), and each
-granule's sum is added to a compensated total and to one of 32 batches; when these are full, neighbours are merged and
-batches become twice as long. Granules do not know where blocks of a run begin, so averages do not depend on blocks.
+A value is summed within a granule (a fixed stretch of steps that ends at a multiple of its length), and each granule's
+sum is added to a total and to one of 32 batches; when these are full, neighbours are merged and batches become twice as
+long. Both sums are compensated: roundings of nearly equal terms have one sign, which no error bar would show. Granules
+do not know where blocks of a run begin, so averages do not depend on blocks.
 """
 
 from typing import NamedTuple
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .tree import Tree, zeros
+from .tree import Tree, add, zeros
 
 BATCHES = 32
 
@@ -21,6 +22,7 @@ class Average(NamedTuple):
     """Sums of weight times value. The values' leaf `weight` is 1, so its sums are those of the weights."""
 
     partial: Tree  # the granule under way
+    slip: Tree  # what rounding took from it
     total: Tree
     lost: Tree  # what rounding took from the total
     batches: Tree  # leading axis 32
@@ -32,27 +34,41 @@ def start(values: Tree) -> Average:
     """Nothing averaged yet. The sums are at least single precision."""
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.promote_types(x.dtype, jnp.float32)), values)
     batches = jax.tree.map(lambda x: jnp.zeros((BATCHES, *x.shape), x.dtype), empty)
-    return Average(empty, empty, empty, batches, jnp.uint32(0), jnp.uint32(1))
+    return Average(empty, empty, empty, empty, batches, jnp.uint32(0), jnp.uint32(1))
 
 
-def accumulate(partial: Tree, weight, values: Tree) -> Tree:
-    """partial + weight * values."""
-    return jax.tree.map(lambda sum_, x: sum_ + jnp.asarray(weight, sum_.dtype) * x.astype(sum_.dtype), partial, values)
+def accumulate(partial: Tree, slip: Tree, weight, values: Tree) -> tuple[Tree, Tree]:
+    """partial + weight * values, and what rounding took from it. Where the weight is 0 a value does not count, not even
+    one that is no number."""
+
+    def one(sum_, slip, x):
+        share = jnp.asarray(weight, sum_.dtype)
+        term = jnp.where(share > 0, share * x.astype(sum_.dtype), 0) + slip
+        total = sum_ + term
+        return total, term - (total - sum_)
+
+    return _unzip(partial, jax.tree.map(one, partial, slip, values))
 
 
 def close_granule(average: Average) -> Average:
     """Book the granule under way in the total and in its batch."""
-    partial = average.partial
-    pairs = jax.tree.map(_add_to_pair, average.total, average.lost, partial)
-    total, lost = (jax.tree.map(lambda _, pair, part=part: pair[part], partial, pairs) for part in (0, 1))
+    partial, slip = average.partial, average.slip
+    pairs = jax.tree.map(_add_to_pair, average.total, add(average.lost, slip), partial)
+    total, lost = _unzip(partial, pairs)
     batches, length = lax.cond(
         average.granules == BATCHES * average.length,
         lambda: (jax.tree.map(_merge, average.batches), 2 * average.length),
         lambda: (average.batches, average.length),
     )
     slot = average.granules // length
-    batches = jax.tree.map(lambda rows, x: rows.at[slot].add(x), batches, partial)
-    return Average(zeros(partial), total, lost, batches, average.granules + 1, length)
+    batches = jax.tree.map(lambda rows, x: rows.at[slot].add(x), batches, add(partial, slip))
+    return Average(zeros(partial), zeros(slip), total, lost, batches, average.granules + 1, length)
+
+
+def _unzip(like: Tree, pairs: Tree) -> tuple[Tree, Tree]:
+    """A tree of pairs as a pair of trees."""
+    first, second = (jax.tree.map(lambda _, pair, part=part: pair[part], like, pairs) for part in (0, 1))
+    return first, second
 
 
 def _add_to_pair(high, low, x):
@@ -70,6 +86,16 @@ def _merge(rows):
     return jnp.concatenate([rows[0::2] + rows[1::2], jnp.zeros_like(rows[: BATCHES // 2])])
 
 
+def pooled(average: Average, living: np.ndarray) -> Average:
+    """The mean of the living chains as one chain, for chains whose noise is common: its batches show that too."""
+
+    def mean(x):
+        return np.asarray(x, np.float64)[living].mean(0, keepdims=True)
+
+    sums = {name: jax.tree.map(mean, getattr(average, name)) for name in Average._fields[:-2]}
+    return average._replace(**sums)
+
+
 class Summary(NamedTuple):
     """Per chain: the weighted means, and the batch-means estimate of their Monte Carlo standard error."""
 
@@ -83,7 +109,8 @@ def summarise(average: Average) -> Summary:
     def wide(x):
         return np.asarray(x, np.float64)
 
-    sums = jax.tree.map(lambda a, b, c: wide(a) + wide(b) + wide(c), average.total, average.lost, average.partial)
+    parts = average.total, average.lost, average.partial, average.slip
+    sums = jax.tree.map(lambda *each: sum(map(wide, each)), *parts)
     weight = sums["weight"]
     batches = jax.tree.map(wide, average.batches)
     shares = batches["weight"]  # (chains, 32)

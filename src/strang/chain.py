@@ -25,7 +25,7 @@ from .tree import Tree, dot
 GRANULE_BYTES = 1 << 22  # what the draws of one granule may take
 MILESTONE = 256  # steps after which averages are booked and the gradient's noise is measured; the longest granule
 # Chains lead all sums; the two counters are common.
-AVERAGE_AXES: Any = Average(0, 0, 0, 0, None, None)  # type: ignore[arg-type]
+AVERAGE_AXES: Any = Average(0, 0, 0, 0, 0, None, None)  # type: ignore[arg-type]
 
 
 class Chain(NamedTuple):
@@ -101,7 +101,7 @@ def begin(program: Program, inputs: Inputs, keys, positions: Tree) -> Chain:
 
     state, carried, average = jax.vmap(one, (axis, 0, 0), (0, 0, AVERAGE_AXES))(inputs.dynamics, keys.start, positions)
     none = jnp.zeros(program.chains, jnp.uint32)
-    noise = jax.tree.map(jnp.zeros_like, positions)
+    noise = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.promote_types(x.dtype, jnp.float32)), positions)
     return Chain(jnp.uint32(0), keys, state, carried, average, noise, none, none == 0, none)
 
 
@@ -117,7 +117,7 @@ def advance(program: Program, inputs: Inputs, chain: Chain, stop, trace: Tree = 
         """To the next milestone, or to the end."""
         chain, trace = carry
         chain = measure_noise(program, inputs, chain)
-        pause = jnp.minimum(stop, chain.step - chain.step % MILESTONE + MILESTONE)
+        pause = chain.step + jnp.minimum(stop - chain.step, MILESTONE - chain.step % MILESTONE)  # which cannot overflow
 
         def granule(carry):
             chain, trace = carry
@@ -139,7 +139,7 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
     begin, thin = thinning
 
     def body(i, carry):
-        state, carried, alive, diverged_at, partial_sums, trace = carry
+        state, carried, alive, diverged_at, sums, trace = carry
         l = first + i.astype(jnp.uint32) + 1
         h = inputs.schedule(l.astype(float))
         h = program.cuts.of_group(portion.group, h) if portion is not None and h.ndim else h
@@ -169,19 +169,20 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
         )
         died = alive & ~finite
         weight = jnp.where(l > inputs.burn_in, h, 0.0)
-        partial_sums = jax.vmap(averages.accumulate, (0, sizes, 0))(partial_sums, weight, values)
+        sums = jax.vmap(averages.accumulate, (0, 0, sizes, 0))(sums[0], sums[1], weight, values)
         if trace is not None:
             slot = (l - begin - 1) // thin
             trace = jax.tree.map(lambda kept, x: kept.at[slot].set(x), trace, state.position)
-        return state, carried, alive & finite, jnp.where(died, l, diverged_at), partial_sums, trace
+        return state, carried, alive & finite, jnp.where(died, l, diverged_at), sums, trace
 
-    carry = (chain.state, chain.carried, chain.alive, chain.diverged_at, chain.average.partial, trace)
+    sums = chain.average.partial, chain.average.slip
+    carry = (chain.state, chain.carried, chain.alive, chain.diverged_at, sums, trace)
     if program.granule == 1:  # a large model: no inner loop to carry its arrays through
         carry = body(jnp.int32(0), carry)
     else:
         carry = lax.fori_loop(0, count.astype(jnp.int32), body, carry)
-    state, carried, alive, diverged_at, sums, trace = carry
-    average = chain.average._replace(partial=sums)
+    state, carried, alive, diverged_at, (partial_sum, slip), trace = carry
+    average = chain.average._replace(partial=partial_sum, slip=slip)
     chain = chain._replace(
         step=first + count, state=state, carried=carried, alive=alive, diverged_at=diverged_at, average=average
     )
@@ -256,7 +257,7 @@ def alone(function, count):
 
 
 def measure_noise(program: Program, inputs: Inputs, chain: Chain) -> Chain:
-    """Every so many steps, add a measurement of the gradient's variance."""
+    """From the last milestone of the burn-in on, add a measurement of the gradient's variance every so many steps."""
     data = inputs.data
     if data.order == "full" or (data.order == "stream" and data.batch == 1):
         return chain
@@ -279,5 +280,7 @@ def measure_noise(program: Program, inputs: Inputs, chain: Chain) -> Chain:
         kept = add(chain.alive, chain.noise, values)
         return kept, chain.measured + chain.alive.astype(jnp.uint32)
 
-    noise, count = lax.cond(chain.step % MILESTONE == 0, measured, lambda: (chain.noise, chain.measured))
+    settled = inputs.burn_in - jnp.minimum(inputs.burn_in, jnp.uint32(MILESTONE - 1)) <= chain.step
+    due = (chain.step % MILESTONE == 0) & settled
+    noise, count = lax.cond(due, measured, lambda: (chain.noise, chain.measured))
     return chain._replace(noise=noise, measured=count)

@@ -47,6 +47,8 @@ def sample(
     """
     if getattr(data, "source", None) is not None:
         raise InputError("a cluster is sent its data, so they must be in memory: write strang.data.arrays(...).")
+    if settings.get("devices", 1) != 1:
+        raise InputError("groups of chains go to the cluster's workers, each with one device; leave out devices=.")
     job = prepare(model, data, dynamics, progress=progress, **settings)
     chains, x64 = job.program.chains, jnp.result_type(float) == np.float64
     if groups is not None:

@@ -24,6 +24,7 @@ GRADIENTS = {
 }
 DTYPES = ("float32", "float64")
 EXACT_ROWS = 100_000  # of data on disk, up to which the exact errors are computed
+EXACT_BATCHES = 2000  # of an epoch by sweeps: the errors of all pairs of them are held in memory
 
 
 def square(position):
@@ -163,12 +164,14 @@ def gaussian(
             )
         result = measured(outcome, true)
     step = spell(chosen, integrator or chosen.default_integrator)
-    # On this model variance reduction removes all gradient noise, so that what is left is the full gradient's law.
+    # On this model variance reduction removes all gradient noise, so that what is left is the full gradient's law,
+    # unless a sweep's last batch is shorter: the slopes of its batches differ.
     noise_free = gradient != "minibatch"
+    known = not rows.ragged if noise_free else batches in ("full", "iid") or rows.epoch <= EXACT_BATCHES
     result["exact"] = exact_errors(
         step,
         chosen,
-        x,
+        x if known else None,
         batch=None if noise_free else batch_size,
         order="full" if noise_free else batches,
         replacement=replacement,
@@ -245,7 +248,7 @@ def measured(outcome: run.Run, true: float) -> dict[str, Any]:
         "gradient_noise": float(outcome.gradient_noise),
         "seconds": outcome.seconds,
         **({} if outcome.waiting is None else {"waiting": outcome.waiting}),
-        "steps_per_second": outcome.steps * outcome.job.program.chains / max(outcome.seconds, 1e-9),
+        "steps_per_second": outcome.speed,
     }
 
 
@@ -273,8 +276,9 @@ def describe(result: dict[str, Any]) -> list[str]:
         if exact_value is None:
             if result["steps"] <= result["burn_in"]:
                 return "no exact value: no step was averaged"
-            many = result["data_size"] > EXACT_ROWS
-            return f"no exact value: {'there are too many data' if many else 'the step is not linear'}"
+            linear_step = result["dynamics"] != SGNHT.__name__.lower()
+            why = "there are too many data, or uneven batches" if linear_step else "the step is not linear"
+            return f"no exact value: {why}"
         z = f", {(result[name] - exact_value) / se:+.1f} standard errors off" if se and np.isfinite(exact_value) else ""
         return f"exact {exact_value:.6g}{z}"
 

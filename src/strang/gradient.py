@@ -245,11 +245,6 @@ def latent() -> Latent:
 
 def find_mode(model, data: Data, start: Tree, settings: ControlVariate, progress: bool | None) -> Tree:
     """A position where the full gradient is `tolerance` of what it was, or after `iterations` of L-BFGS."""
-    if hasattr(model, "likelihood_gradient"):
-        raise InputError(
-            f"{type(model).__name__} has a random gradient of its own, so its mode cannot be sought; "
-            "write control_variate(anchor=...) with a position of your own."
-        )
     solver = optax.lbfgs()
 
     @jax.jit

@@ -13,7 +13,11 @@ from .tree import Tree
 def difference(estimate, batches: tuple[Batch, Batch], key) -> Tree:
     """(g1 − g2)² of two batches, whose model keys differ."""
     first, second = (estimate(batch, random.fold(key, number)) for number, batch in enumerate(batches, start=1))
-    return jax.tree.map(lambda a, b: (a - b) ** 2, first, second)
+
+    def squared(a, b):  # in single precision at least
+        return (a - b).astype(jnp.promote_types(a.dtype, jnp.float32)) ** 2
+
+    return jax.tree.map(squared, first, second)
 
 
 def noise_variance(estimator, model, data: Data, shared, carried, position: Tree, key) -> Tree:

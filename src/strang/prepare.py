@@ -69,6 +69,11 @@ def prepare(
         raise InputError(
             "a full gradient has no noise to reduce; leave out gradient=, or choose another order of batches."
         )
+    if hasattr(model, "likelihood_gradient") and isinstance(estimator, ControlVariate | SVRG):
+        raise InputError(
+            f"{type(model).__name__} has a gradient of its own, which may be random: what it errs by at an anchor "
+            "would stay in every step. Leave out gradient=."
+        )
     if data.order == "stream" and isinstance(estimator, ControlVariate | SVRG):
         raise InputError(
             "a loader's data cannot be gone through at will, as full gradients need; leave out gradient=, or use files."
@@ -82,6 +87,7 @@ def prepare(
     position = jax.tree.map(lambda x: x[0], positions)
     check_correction(dynamics, step, probe(schedule, steps).max())
     check_model(model, data, estimator, position)
+    check_average(average, position)
     granule = granule_length(step, data, position, chains)
     program = Program(model, step, estimator, average, chains, granule, grid, cuts)
     shared = estimator.prepare(model, data, position, progress)
@@ -187,7 +193,10 @@ def floats(position: Tree) -> Tree:
 
 def check_correction(dynamics, step, h: float) -> None:
     """A known gradient noise can only be taken out of a noise that is larger."""
-    variance = max((float(np.max(v)) for v in jax.tree.leaves(getattr(dynamics, "gradient_noise", 0.0))), default=0.0)
+    known = np.concatenate([np.ravel(v) for v in jax.tree.leaves(getattr(dynamics, "gradient_noise", 0.0))])
+    if not (known >= 0).all():
+        raise InputError(f"gradient_noise is {known.min()}; a variance is not negative.")
+    variance = float(known.max(initial=0))
     if variance == 0:
         return
     if not step.name.startswith(dynamics.corrected):
@@ -202,6 +211,14 @@ def check_correction(dynamics, step, h: float) -> None:
             f"gradient_noise {variance:g} is more than the {most:g} that {step.name!r} can take out of its own noise "
             f"at step_size {h:g} and friction {friction:g}; write a smaller step, a larger batch, or more friction."
         )
+
+
+def check_average(average: Callable | None, position: Tree) -> None:
+    """What is averaged must be real numbers."""
+    if average is not None:
+        found = jax.eval_shape(lambda theta: jax.tree.map(jnp.asarray, average(theta)), position)
+        if any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in jax.tree.leaves(found)):
+            raise InputError("average gives complex numbers; give their real and imaginary parts instead.")
 
 
 def check_model(model, data: Data, estimator, position: Tree) -> None:

@@ -18,10 +18,11 @@ from .data import Data
 from .errors import InputError, whole
 from .prepare import MOST_STEPS, Job, prepare
 from .progress import bar
+from .schedule import as_schedule
 from .spec import FEW, known_files
 from .store import Store, cuts
 from .team import Team
-from .tree import Tree, size
+from .tree import Tree, mean, size
 
 BLOCK_SECONDS = 0.5  # how long Ctrl-C and the progress bar may have to wait
 TRACE_BYTES = 1 << 24  # what the thinned positions of a block may take
@@ -184,7 +185,7 @@ def measured(run: "Run") -> dict[str, Any]:
         "average": [float(x) for leaf in jax.tree.leaves(run.average) for x in np.ravel(leaf)] if few else None,
         "error": [float(x) for leaf in jax.tree.leaves(run.error) for x in np.ravel(leaf)] if few else None,
         "temperature": run.temperature,
-        "gradient_noise": float(np.mean([np.mean(leaf) for leaf in jax.tree.leaves(run.gradient_noise)])),
+        "gradient_noise": mean(run.gradient_noise),
         "diverged": run.diverged,
     }
     if run.waiting is not None:
@@ -208,6 +209,12 @@ class Run:
         return int(self.chain.step)
 
     @property
+    def speed(self) -> float:
+        """Steps a second, counting those of every chain that were made by this call."""
+        made = self.steps - int(self.job.chain.step)
+        return made * self.job.program.chains / max(self.seconds, 1e-9)
+
+    @property
     def alive(self) -> np.ndarray:
         return np.asarray(self.chain.alive)
 
@@ -229,15 +236,21 @@ class Run:
     @property
     def error(self) -> Tree:
         """The Monte Carlo standard error of `average`: from batch means within the living chains, or from the spread
-        between them where a run is too short for batches (below 512 averaged steps)."""
-        alive = max(int(self.alive.sum()), 1)
+        between them where a run is too short for batches (below 512 averaged steps). Of a loader's chains, which share
+        every batch, from batch means of their mean only."""
+        alive, each = int(self.alive.sum()), self.each
+        if alive == 0:
+            return self._over_chains(each.error["average"])
+        if self.job.inputs.data.order == "stream":
+            one = averages.summarise(averages.pooled(self.chain.average, self.alive))
+            return jax.tree.map(lambda error: error[0], one.error["average"])
 
         def combine(mean, error):
             within = np.sqrt((error[self.alive] ** 2).sum(0)) / alive
             between = mean[self.alive].std(0, ddof=1) / np.sqrt(alive) if alive > 1 else np.nan
             return np.where(np.isfinite(within), within, between)
 
-        return jax.tree.map(combine, self.each.mean["average"], self.each.error["average"])
+        return jax.tree.map(combine, each.mean["average"], each.error["average"])
 
     @property
     def waiting(self) -> float | None:
@@ -252,17 +265,19 @@ class Run:
 
     @property
     def gradient_noise(self) -> Tree:
-        """The measured variance V of the gradient, coordinate by coordinate, over the living chains: zero for full
-        gradients, NaN where it was not measured, as with a loader of single rows."""
-        if self.job.inputs.data.order == "full":
+        """The measured variance V of the gradient after burn-in, coordinate by coordinate, over the living chains: zero
+        for full gradients, NaN where it was not measured, as with a loader of single rows, or a model whose own
+        gradient may be random and full gradients."""
+        if self.job.inputs.data.order == "full" and not hasattr(self.job.program.model, "likelihood_gradient"):
             return jax.tree.map(lambda x: np.zeros(x.shape[1:]), self.chain.noise)
         count = np.asarray(self.chain.measured, float)[self.alive].sum() or np.nan
         return jax.tree.map(lambda x: np.asarray(x, float)[self.alive].sum(0) / count, self.chain.noise)
 
     def more(self, steps: int, progress: bool | None = None) -> "Run":
         """Go on for so many further steps, bit for bit as if they had been asked for at first."""
-        further = whole("steps", steps, 0, MOST_STEPS - self.steps)
-        return finish(replace(self.job, chain=self.chain, steps=self.steps + further), progress)
+        last = self.steps + whole("steps", steps, 0, MOST_STEPS - self.steps)
+        as_schedule(self.job.inputs.schedule, last, self.job.program.chains)
+        return finish(replace(self.job, chain=self.chain, steps=last), progress)
 
     def to_arviz(self) -> Any:
         """The thinned positions after burn-in as an ArviZ DataTree; needs the extra `arviz`."""

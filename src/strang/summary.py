@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .tree import mean, size, spread
+
 
 def lines(run) -> list[str]:
     """The run in a few lines: what was done, the averages with errors, the health signals, what bias to expect."""
@@ -12,22 +14,22 @@ def lines(run) -> list[str]:
     order = data.order if data.order == "full" else f"{data.order} batches of {data.batch} of {data.size}"
     told = [
         f"{type(job.inputs.dynamics).__name__} {job.program.step.name}, {order}: {run.steps:,} steps of {chains} "
-        f"chain{'s' * (chains > 1)} in {run.seconds:.1f} s ({run.steps * chains / max(run.seconds, 1e-9):,.0f} steps/s)"
+        f"chain{'s' * (chains > 1)} in {run.seconds:.1f} s ({run.speed:,.0f} steps/s)"
         + (", interrupted" if run.interrupted else "")
     ]
     if job.program.average is not None and run.alive.any():
         means, errors = jax.tree.leaves(run.average), jax.tree.leaves(run.error)
         paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(run.average)]
-        for path, mean, error in zip(paths, means, errors, strict=True):
-            shown = [f"{m:.6g} ± {e:.2g}" for m, e in zip(np.ravel(mean)[:6], np.ravel(error)[:6], strict=True)]
-            more = f", ... ({np.size(mean)} numbers)" if np.size(mean) > 6 else ""
+        for path, value, error in zip(paths, means, errors, strict=True):
+            shown = [f"{m:.6g} ± {e:.2g}" for m, e in zip(np.ravel(value)[:6], np.ravel(error)[:6], strict=True)]
+            more = f", ... ({np.size(value)} numbers)" if np.size(value) > 6 else ""
             told.append(f"average{path}: {', '.join(shown)}{more}")
     if run.temperature is not None:
         told.append(f"kinetic temperature {run.temperature:.4g} (1 where the law is right)")
-    noise = np.concatenate([np.ravel(x) for x in jax.tree.leaves(run.gradient_noise)])
-    if np.isfinite(noise).all():  # as it is not where nothing was measured
-        told.append(f"gradient noise V {noise.mean():.4g} a coordinate on average ({noise.size} coordinates)")
-    told.extend(expected_bias(run, float(noise.mean())))
+    noise = mean(run.gradient_noise)
+    if np.isfinite(noise):  # as it is not where nothing was measured
+        told.append(f"gradient noise V {noise:.4g} a coordinate on average ({size(run.gradient_noise)} coordinates)")
+    told.extend(expected_bias(run))
     if run.waiting is not None:
         told.append(f"waiting for data {100 * run.waiting:.2g} % of the time")
     if run.diverged:
@@ -35,20 +37,41 @@ def lines(run) -> list[str]:
     return told
 
 
-def expected_bias(run, variance: float) -> list[str]:
+def expected_bias(run) -> list[str]:
     """What gradient noise adds to the variances: h V / (2 D), to first order, when batches are independent."""
     data, dynamics = run.job.inputs.data, run.job.inputs.dynamics
+    independent = data.order in ("iid", "stream")
+    if not independent and hasattr(run.job.program.model, "likelihood_gradient"):
+        return ["the model's own gradient may be random: its noise, which is not told apart here, does not cancel"]
     if data.order == "full":
         return ["full gradients: the bias is the integrator's alone"]
-    if data.order not in ("iid", "stream"):
+    if not independent:
         return [f"{data.order} batches: gradient noise cancels over an epoch once its length R h is short"]
     if hasattr(dynamics, "thermostat"):
         return ["independent batches: the thermostat absorbs constant gradient noise"]
-    if not np.isfinite(variance):
+    h, left = mean_step(run), mean(run.gradient_noise) - known_noise(run)
+    if hasattr(dynamics, "inverse_metric") or not np.isfinite(h * left):  # with a metric it depends on the position
         return []
-    h = float(np.mean(np.asarray(run.job.inputs.schedule(jnp.asarray(run.steps, float)))))
-    friction = float(np.mean(getattr(dynamics, "friction", 1.0)))
-    left = variance - float(np.mean([np.mean(v) for v in jax.tree.leaves(getattr(dynamics, "gradient_noise", 0.0))]))
-    share = h * left / (2 * friction)
+    share = h * left / (2 * float(np.mean(getattr(dynamics, "friction", 1.0))))
     which = "independent batches:" if data.order == "iid" else "if the loader's batches are independent,"
     return [f"{which} expect variances about {100 * share:.3g} % too large (h V / 2D), to first order in h"]
+
+
+def mean_step(run) -> float:
+    """The mean step size after burn-in with the weights of an average, which are the step sizes: Σ h² / Σ h."""
+    first, last = int(run.job.inputs.burn_in) + 1, run.steps
+    if last < first:
+        return np.nan
+    numbers = np.unique(np.geomspace(first, last, 1000).round())
+    sizes = np.asarray(jax.vmap(run.job.inputs.schedule)(jnp.asarray(numbers, float)), float).reshape(len(numbers), -1)
+    spans = np.gradient(numbers)[:, None] if len(numbers) > 1 else 1.0
+    return float(((spans * sizes**2).sum(0) / (spans * sizes).sum(0)).mean())
+
+
+def known_noise(run) -> float:
+    """The known variance that is taken out of the noise, a coordinate on average."""
+    dynamics, like = run.job.inputs.dynamics, run.gradient_noise
+    known = spread(getattr(dynamics, "gradient_noise", 0.0), like)
+    if run.job.program.grid:
+        known = jax.tree.map(lambda x: np.mean(x, 0) if np.ndim(x) else x, known)
+    return mean(jax.tree.map(lambda x, like: np.broadcast_to(x, np.shape(like)), known, like))

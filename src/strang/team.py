@@ -18,7 +18,7 @@ from .tree import Tree
 
 COMMON = -1
 # The axis of chains in every array of a chain, and in a trace.
-AXES: Any = Chain(COMMON, 0, 0, 0, Average(0, 0, 0, 0, COMMON, COMMON), 0, 0, 0, 0), 1  # type: ignore[arg-type]
+AXES: Any = Chain(COMMON, 0, 0, 0, Average(0, 0, 0, 0, 0, COMMON, COMMON), 0, 0, 0, 0), 1  # type: ignore[arg-type]
 
 
 def along_chains(function: Callable, *pairs: tuple[Chain, Tree]) -> tuple[Chain, Tree]:

@@ -55,6 +55,15 @@ def size(x: Tree) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(x))
 
 
+def mean(x: Tree) -> float:
+    """The mean over all coordinates.
+
+    >>> mean({"a": jnp.ones(3), "b": jnp.asarray(5.0)})
+    2.0
+    """
+    return float(sum(leaf.sum() for leaf in jax.tree.leaves(x))) / size(x)
+
+
 def zeros(x: Tree) -> Tree:
     """Zeros like x."""
     return jax.tree.map(jnp.zeros_like, x)
