@@ -28,6 +28,8 @@ def test_a_constant_is_its_own_average_in_single_precision(numbers):
     run = strang.sample(**settings(numbers, step_size=2e-4, steps=5120, average=lambda q: 1e6 + 0 * q))
     assert abs(float(run.average) - 1e6) <= 0.0625  # which are neighbours
     assert float(run.error) < 0.01
+    wide = strang.sample(**settings(numbers, steps=300, average=lambda q: jnp.full(averages.MUCH + 1, 5.0) + 0 * q))
+    np.testing.assert_allclose(wide.average, 5.0, rtol=5e-6)
 
 
 def test_what_does_not_count_may_be_no_number():

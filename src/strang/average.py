@@ -2,8 +2,9 @@
 
 A value is summed within a granule (a fixed stretch of steps that ends at a multiple of its length), and each granule's
 sum is added to a total and to one of 32 batches; when these are full, neighbours are merged and batches become twice as
-long. Both sums are compensated: roundings of nearly equal terms have one sign, which no error bar would show. Granules
-do not know where blocks of a run begin, so averages do not depend on blocks.
+long. Totals are compensated, and sums within granules too unless that takes a pass over much memory every step:
+roundings of nearly equal terms have one sign, which no error bar would show. Granules do not know where blocks of a run
+begin, so averages do not depend on blocks.
 """
 
 from typing import NamedTuple
@@ -16,13 +17,14 @@ from jax import lax
 from .tree import Tree, add, zeros
 
 BATCHES = 32
+MUCH = 1024  # numbers of a value, beyond which it is summed plainly within a granule, to a few parts in a million
 
 
 class Average(NamedTuple):
     """Sums of weight times value. The values' leaf `weight` is 1, so its sums are those of the weights."""
 
     partial: Tree  # the granule under way
-    slip: Tree  # what rounding took from it
+    slip: Tree  # what rounding took from it, or one 0 where that is not kept
     total: Tree
     lost: Tree  # what rounding took from the total
     batches: Tree  # leading axis 32
@@ -34,7 +36,8 @@ def start(values: Tree) -> Average:
     """Nothing averaged yet. The sums are at least single precision."""
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.promote_types(x.dtype, jnp.float32)), values)
     batches = jax.tree.map(lambda x: jnp.zeros((BATCHES, *x.shape), x.dtype), empty)
-    return Average(empty, empty, empty, empty, batches, jnp.uint32(0), jnp.uint32(1))
+    slip = jax.tree.map(lambda x: x if x.size <= MUCH else x[(0,) * x.ndim], empty)
+    return Average(empty, slip, empty, empty, batches, jnp.uint32(0), jnp.uint32(1))
 
 
 def accumulate(partial: Tree, slip: Tree, weight, values: Tree) -> tuple[Tree, Tree]:
@@ -43,9 +46,11 @@ def accumulate(partial: Tree, slip: Tree, weight, values: Tree) -> tuple[Tree, T
 
     def one(sum_, slip, x):
         share = jnp.asarray(weight, sum_.dtype)
-        term = jnp.where(share > 0, share * x.astype(sum_.dtype), 0) + slip
-        total = sum_ + term
-        return total, term - (total - sum_)
+        term = jnp.where(share > 0, share * x.astype(sum_.dtype), 0)
+        if slip.shape != sum_.shape:
+            return sum_ + term, slip
+        total = sum_ + (term + slip)
+        return total, (term + slip) - (total - sum_)
 
     return _unzip(partial, jax.tree.map(one, partial, slip, values))
 
@@ -109,8 +114,10 @@ def summarise(average: Average) -> Summary:
     def wide(x):
         return np.asarray(x, np.float64)
 
-    parts = average.total, average.lost, average.partial, average.slip
-    sums = jax.tree.map(lambda *each: sum(map(wide, each)), *parts)
+    sums = jax.tree.map(
+        lambda total, lost, partial, slip: wide(total) + wide(lost) + wide(partial) + _fit(wide(slip), total),
+        *(average.total, average.lost, average.partial, average.slip),
+    )
     weight = sums["weight"]
     batches = jax.tree.map(wide, average.batches)
     shares = batches["weight"]  # (chains, 32)
