@@ -511,6 +511,51 @@ def test_other_settings_are_refused_and_the_same_are_done(tmp_path, monkeypatch)
         prepare(source, tmp_path / "half", vocabulary=words)
 
 
+@pytest.mark.parametrize(
+    ("theirs", "refused"),
+    [
+        (["work/thesis.tex"], True),
+        (["work/settings.json", "work/.vimrc.1"], True),
+        (["work/lock", "notes.txt"], True),
+        (["work"], True),
+        (["work/lock", "work/.settings.json.123"], False),  # killed before its settings were written
+    ],
+)
+def test_a_work_folder_of_others_is_left_alone(theirs, refused, tmp_path):
+    source, words, out = write_source("rows.jsonl", tmp_path), write_words(tmp_path), tmp_path / "out"
+    for name in theirs:
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text('{"colour": "red"}')
+    if refused:
+        with pytest.raises(InputError, match="holds other files"):
+            prepare(source, out, vocabulary=words)
+        assert {path for path in out.rglob("*") if path.is_file()} == {out / name for name in theirs}
+        assert all((out / name).read_text() == '{"colour": "red"}' for name in theirs)
+    else:
+        prepare(source, out, vocabulary=words)
+        assert not (out / "work").exists()
+
+
+def test_in_a_finished_corpus_only_ours_is_cleared_away(tmp_path, monkeypatch):
+    source, words, out = write_source("rows.jsonl", tmp_path), write_words(tmp_path), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(preparing, "clear", refuse)
+        with pytest.raises(Killed):
+            prepare(source, out, vocabulary=words)
+    (out / ".notes.2024").touch()
+    held = files.hold(out / "work" / "lock")
+    with pytest.raises(InputError, match="another process"):
+        prepare(source, out, vocabulary=words)
+    os.close(held)
+    assert prepare(source, out, vocabulary=words)["already_prepared"]
+    assert not (out / "work").exists()
+    (out / "work").mkdir()
+    (out / "work" / "thesis.tex").touch()
+    assert prepare(source, out, vocabulary=words)["already_prepared"]
+    assert (out / "work" / "thesis.tex").exists()
+    assert (out / ".notes.2024").exists()
+
+
 # -------------------------------------------------------------------------------------------------------------- damage
 
 

@@ -35,6 +35,12 @@ def replacing(path: Path) -> Iterator[Path]:
         os.close(folder)
 
 
+def temporaries(folder: Path, *names: str) -> list[Path]:
+    """What `replacing` has left of files with these names, or patterns of them, where its process was killed."""
+    found = (path for name in names for path in folder.glob(f".{name}.[0-9]*"))
+    return [path for path in found if path.suffix[1:].isdigit()]
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file anew so that a kill at any moment, or a full disk, leaves the old one."""
     with replacing(path) as temporary:

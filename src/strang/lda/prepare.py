@@ -6,14 +6,16 @@ and the settings alone, and written atomically, so a run that was killed ends wi
 """
 
 import hashlib
+import json
 import os
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, whole
-from ..files import hold, replace_file
+from ..files import hold, replace_file, temporaries
 from .corpus import FORMAT, checksum, open_corpus, read_manifest, seal
 from .passes import Plan, cut_shards, read_pieces
 from .pieces import load_json, save_json
@@ -74,7 +76,7 @@ def prepare(
     try:
         plan = Plan(found, out, work, seed, shard_documents, unit_bytes, workers or cores(), keep_good_part, progress)
         manifest, fresh = make(plan, wanted, settings)
-        shutil.rmtree(work, ignore_errors=True)
+        clear(work)
     finally:
         os.close(lock)
     return result(manifest, out, time.perf_counter() - began, fresh)
@@ -123,20 +125,48 @@ def finished(out: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
     manifest = read_manifest(out)
     if different := differences(manifest["made"], settings):
         raise InputError(f"{out} holds another corpus: its {different} differ; write another folder, or delete it.")
-    if (out / "work").exists():
-        shutil.rmtree(out / "work", ignore_errors=True)
+    work = out / "work"
+    if begun(work, settings):  # it was killed as it cleared away
+        lock = hold(work / "lock")
+        clear(work)
+        os.close(lock)
     return manifest
+
+
+def clear(work: Path) -> None:
+    """Remove the work folder, last the settings by which it is known, should this be killed as well."""
+    with suppress(OSError):
+        for path in work.iterdir():
+            if path.name != "settings.json":
+                path.unlink()
+        shutil.rmtree(work)
+
+
+def begun(work: Path, settings: dict[str, Any]) -> bool:
+    """Whether a folder has the settings of a run, so that it is ours to go on with and to remove."""
+    try:
+        found = json.loads((work / "settings.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.keys() == settings.keys()
+
+
+def bare(out: Path) -> bool:
+    """Whether a folder holds nothing, or what a run leaves that is killed before it has written its settings."""
+    work = out / "work"
+    found = {path for folder in (out, work) if folder.is_dir() for path in folder.iterdir()}
+    return found <= {*([work] if work.is_dir() else []), work / "lock", *temporaries(work, "settings.json")}
 
 
 def begin(out: Path, settings: dict[str, Any]) -> tuple[Path, int]:
     """The work folder, fresh or of a run with the same settings that was killed, and the lock that holds it."""
     work = out / "work"
-    if out.exists() and not work.exists() and any(out.iterdir()):
+    if not (begun(work, settings) or bare(out)):
         raise InputError(f"{out} holds other files; write an empty or new folder.")
     work.mkdir(parents=True, exist_ok=True)
     lock = hold(work / "lock")
     try:
-        for left in (*out.glob(".*.[0-9]*"), *work.glob(".*.[0-9]*")):
+        for left in temporaries(out, "vocabulary.txt", "manifest.json", "[0-9]*.npy"):
             left.unlink()  # half written when the run was killed
         path = work / "settings.json"
         if not any(work.glob("[0-9]*.json")):  # nothing is done yet
