@@ -109,6 +109,18 @@ def test_another_run_is_refused(numbers, tmp_path, changes, reason):
     same(first, run(numbers, 300, store=tmp_path))  # and the run there is as it was
 
 
+def test_only_what_a_killed_save_left_is_cleared_away(numbers, tmp_path):
+    theirs, ours = [".bashrc.bak.20240101", ".chain.npz.old"], [".chain.npz.123", ".kept-40.npz.7"]
+    run(numbers, 100, store=tmp_path)
+    for name in theirs + ours:
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match="holds another run"):
+        run(numbers, 100, store=tmp_path, seed=6)
+    assert {path.name for path in tmp_path.glob(".*")} == {*theirs, *ours}  # a refused call changes nothing
+    run(numbers, 100, store=tmp_path)
+    assert {path.name for path in tmp_path.glob(".*")} == set(theirs)
+
+
 def test_fewer_steps_than_are_made_are_refused(numbers, tmp_path):
     first = run(numbers, 300, store=tmp_path)
     with pytest.raises(InputError, match="is at step 300 already, but steps is 200; write more"):

@@ -22,13 +22,14 @@ import numpy as np
 from . import distributed
 from .chain import Chain
 from .errors import InputError, first_line, whole
-from .files import hold, replace_file
+from .files import hold, replace_file, temporaries
 from .prepare import Job
 from .samples import Samples, mapped_tree
 from .spec import UNREADABLE, check_same, checksum, cuts_in, read_spec, spec_of
 from .tree import Tree
 
 SAVE_SECONDS = 10.0  # between saves where no number of steps is given
+WRITTEN = ("spec.json", "chain.npz", "series.jsonl", "kept-*.npz", "topics.npz", "model.npz", "index.html")
 SUM = "samples "  # before a file's name: its checksum, kept with the chain
 
 
@@ -72,10 +73,10 @@ class Store:
         """The last saved chain of the same run, or the first; what a killed process left behind is cleared away."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.lock, spec = hold(self.folder / "lock"), spec_of(job, about)
-        for left in self.folder.glob(".*.*.[0-9]*"):
-            left.unlink()
         if (self.folder / "spec.json").exists():
             check_same(self.folder, read_spec(self.folder), spec)
+        for left in temporaries(self.folder, *WRITTEN):
+            left.unlink()
         path = self.folder / "chain.npz"
         chain, sums = self.last(job), sums_of(read_arrays(path)) if path.exists() else None
         step = int(chain.step)
