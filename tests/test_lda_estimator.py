@@ -140,6 +140,18 @@ def test_a_stream_finds_the_topics_and_goes_on_from_a_file():
     assert one.components_.sum() == pytest.approx(200 * 40 + TOPICS * WORDS * one.beta, rel=1e-4)
 
 
+def test_a_stream_after_a_fit_does_no_harm(fitted):
+    """Batches speak for as many documents as the chain was set up for, whatever is said or given later."""
+    counts, model = planted()[0], pickle.loads(pickle.dumps(fitted))
+    begun = strang.LDA(**SMALL, total_samples=200).partial_fit(counts[:45])
+    for seed, documents in enumerate((45, 45, 300), start=1):
+        more = planted(documents, seed)[0]
+        assert model.partial_fit(more).perplexity(counts) < fitted.perplexity(counts) + 0.3
+        begun.set_params(total_samples=1e6).partial_fit(more)
+        for one in (model, begun):
+            assert one.components_.sum() == pytest.approx(200 * 40 + TOPICS * WORDS * one.beta, rel=1e-4)
+
+
 def plain_settings(documents, **given):
     settings = {**learning.DEFAULTS, "topics": 1, "batch": 20, "sweeps": 4, **given}
     return learning.completed(settings, documents)
@@ -256,6 +268,8 @@ def changed(row, column, value):
         (lambda m: m.partial_fit(planted(20)[0][:, 1:]), "29 features"),
         (lambda m: m.perplexity(np.eye(WORDS, dtype=int)), "no token is left"),
         (lambda m: m.set_params(step_size=1e30).fit(planted()[0]), "diverged at step"),
+        (lambda m: m.set_params(step_size=1e30).fit(planted()[0][:, 1:]), "diverged at step"),
+        (lambda m: m.set_params(n_components=0).fit(planted(20)[0][:, 1:]), "topics is 0"),
     ],
 )
 def test_bad_input_is_refused_and_leaves_what_was_learnt(call, says, fitted):

@@ -1,5 +1,6 @@
 """`strang.LDA`: topics by scikit-learn's conventions, for matrices of word counts in memory."""
 
+from copy import copy
 from dataclasses import replace
 from itertools import islice
 from numbers import Integral
@@ -51,7 +52,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     `max_iter` passes over the documents in batches of `batch_size`; the latter half of the steps is averaged over
     `samples` posterior samples. These and `dynamics`, `integrator`, `step_size`, `decay`, `delay` (h, a and d of
     h (1 + l/d)^-a), `friction`, `parametrisation` and `sweeps` are those of `strang lda fit`; where they are None they
-    are chosen from the corpus's size. `total_samples` is how many documents a stream given to `partial_fit` will have.
+    are chosen from the corpus's size. `total_samples` is how many documents a stream given to `partial_fit` will have,
+    where it does not go on with a fit.
 
     After a fit: `topic_word_` (topics by words, the posterior mean, rows add up to 1) and `topic_word_sd_` (its
     standard deviation over the samples, not a number while there is only one); `topic_share_`, what part of all tokens
@@ -99,7 +101,11 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.verbose = verbose
 
     def fit(self, X, y=None):
-        """Learn topics from counts, from the beginning."""
+        """Learn topics from counts, from the beginning; where that fails, what was learnt before stays."""
+        self.__dict__ = copy(self)._learnt(X).__dict__
+        return self
+
+    def _learnt(self, X):
         corpus = self._corpus(X, reset=True)
         settings = self._settings(corpus)
         program, inputs, chain = started(settings, len(corpus.words), corpus.tokens)
@@ -114,25 +120,28 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 if step > steps // 2 and looked_at(step, steps, settings["samples"]):
                     topics = topics.with_sample(topics_of(program, chain), 1 / (topics.samples + 1))
                 done(step)
-        self.settings_, self._compiled, self._tokens = settings, (program, inputs), corpus.tokens
+        self.settings_, self._compiled = settings, (program, inputs)
+        self._tokens, self._total = corpus.tokens, corpus.documents
         self.n_iter_ = max(1, round(steps * batch / corpus.documents))
         return self._settle(chain, topics, self._sizes(corpus, GLANCE, topics), corpus.tokens)
 
     def partial_fit(self, X, y=None):
-        """Go on with new documents, each seen once; they are taken for a part of `total_samples` in all.
+        """Go on with new documents, each seen once; they are taken for a part of `total_samples` in all, or after a
+        fit for a part of as many as that had.
 
-        The chain goes on where it was, with the settings of the first call. Topics are averaged over all calls, late
-        samples counting more than early ones, so that what came before the chain had settled is soon forgotten.
+        The chain goes on where it was, with the settings and the total of the first call, which its steps were chosen
+        for. Topics are averaged over all calls, late samples counting more than early ones, so that what came before
+        the chain had settled is soon forgotten.
         """
         known = hasattr(self, "topic_word_")
         corpus = self._corpus(X, reset=not known)
         if not 1 <= self.total_samples < np.inf:
             raise InputError(f"total_samples is {self.total_samples}; write how many documents there will be in all.")
-        part = max(1.0, self.total_samples / corpus.documents)
         if not known:
+            part = max(1.0, self.total_samples / corpus.documents)
             whole = Corpus(corpus.shards, corpus.words, corpus.mark, repeat=round(part))
             self.settings_, self.n_iter_, self.topic_share_ = self._settings(whole), 0, np.zeros(())
-            self._tokens = whole.tokens
+            self._tokens, self._total = whole.tokens, part * corpus.documents
         settings = self.settings_
         if not (known and hasattr(self, "_compiled")):  # at first, and out of a file
             program, inputs, chain = started(settings, len(corpus.words), self._tokens)
@@ -142,7 +151,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         steps = -(-corpus.documents // settings["batch"])
         every = max(1, steps // settings["samples"])
         batches = in_order(corpus.documents, settings["batch"])
-        moved = walk(program, inputs, chain, corpus, batches, part * corpus.documents)
+        moved = walk(program, inputs, chain, corpus, batches, self._total)
         for step, chain in enumerate(moved, start=1):
             check(chain, settings)
             if step % every == 0:
@@ -150,7 +159,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.n_iter_ += 1
         sizes = self._sizes(corpus, corpus.documents // 10, topics)
         gain = (POWER + 1) / (self.n_iter_ + POWER)
-        return self._settle(chain, topics, self.topic_share_ + gain * (sizes - self.topic_share_), part * corpus.tokens)
+        share = self.topic_share_ + gain * (sizes - self.topic_share_)
+        return self._settle(chain, topics, share, self._total / corpus.documents * corpus.tokens)
 
     def transform(self, X):
         """Each document's expected shares of the topics; rows add up to 1. A document's shares depend on its words
