@@ -143,6 +143,8 @@ def test_damage_and_other_settings_are_refused(fitted, corpus, tmp_path):
         {"parametrisation": "reduced"},
         {"parametrisation": "expanded-natural"},  # with sgrld
         {"step_size": -1.0},
+        {"friction": 5.0},  # which sgrld has not
+        {"dynamics": "sgld", "friction": 5.0},
     ],
 )
 def test_bad_settings_are_refused(wrong, corpus, tmp_path):

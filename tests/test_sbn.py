@@ -209,6 +209,7 @@ def test_bad_input_ends_with_a_sentence(pictures, tmp_path):
         [*fit, "--hidden", "0"],
         [*fit, "--validation", "100"],
         [*fit, "--dynamics", "sgrhmc"],
+        [*fit, "--dynamics", "sgld", "--friction", "1"],
         [*fit, "--update", "magic"],
         [*fit, "--batch-size", "1000"],
         [*fit, "--step-size", "-1"],

@@ -3,7 +3,7 @@
 from itertools import permutations
 
 from .dynamics import SGHMC, SGLD, SGNHT, SGRHMC, SGRLD
-from .errors import choose
+from .errors import InputError, choose
 
 
 def palindromes(letters: str) -> list[str]:
@@ -31,3 +31,12 @@ def dynamics_class(name: str):
     if name.lower() not in known:
         raise choose("dynamics", name, known)
     return known[name.lower()]
+
+
+def with_friction(kind, friction):
+    """The dynamics with this friction, or where it is None with what they have by themselves."""
+    if friction is None:
+        return kind()
+    if not hasattr(kind, "friction"):
+        raise InputError(f"{kind.__name__.lower()} has no friction; leave it out.")
+    return kind(friction=friction)

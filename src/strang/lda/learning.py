@@ -21,7 +21,7 @@ from ..progress import bar
 from ..run import Run, run_blocks
 from ..schedule import slowing
 from ..store import Store, cuts, read_series
-from ..words import dynamics_class
+from ..words import dynamics_class, with_friction
 from .corpus import Corpus, open_corpus
 from .page import write_page
 from .score import HeldOut, Score, add_sample, begin, perplexity, split, topic_shares
@@ -55,14 +55,13 @@ def job_of(settings: dict[str, Any], train: Corpus, chains: int = 1) -> Job:
         scale=train.tokens / settings["topics"] if riemannian and settings["topics"] > 0 else 0.0,
         documents=train,
     )
-    dynamics = kind() if settings["friction"] is None else kind(friction=settings["friction"])
     batch = min(settings["batch"], train.documents)
     steps = max(2, round(settings["passes"] * train.documents / batch))
     size, decay, delay = settings["step_size"], settings["decay"], settings["delay"]
     return prepare(
         model,
         data.arrays(np.arange(train.documents, dtype=np.uint32), batch=batch, order=settings["batches"]),
-        dynamics,
+        with_friction(kind, settings["friction"]),
         integrator=settings["integrator"],
         step_size=slowing(size, decay, delay) if decay else size,
         steps=steps,

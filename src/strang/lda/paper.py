@@ -16,19 +16,26 @@ STATED: dict[str, Any] = {
 STEP_SIZES = (2e-5, 5e-5, 8e-5, 2e-4, 5e-4, 8e-4)  # it chose from these two by 1,000 validation documents
 FRICTIONS = (20.0, 40.0, 80.0)
 CHOSEN: dict[str, Any] = {"step_size": 5e-4, "friction": 40.0}
+OF_SGHMC = ("integrator", "parametrisation", "friction")  # of no meaning, or another, with other dynamics
 SILENT = ("alpha", "beta", "sweeps", "batches", "seed")  # of which it says nothing
 
 
 def settings(given: dict[str, Any]) -> dict[str, Any]:
-    """The paper's settings under those given, which win."""
-    return {**STATED, **CHOSEN, **given}
+    """The paper's settings under those given, which win; without what belongs to its dynamics where others are."""
+    return {**left(STATED, given), **left(CHOSEN, given), **given}
+
+
+def left(theirs: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """What is taken of the paper's where these are given."""
+    same = given.get("dynamics", STATED["dynamics"]).lower() == STATED["dynamics"]
+    return {name: value for name, value in theirs.items() if name not in given and (same or name not in OF_SGHMC)}
 
 
 def told(given: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
     """What of a fit is the paper's, what it leaves open, and what was asked for instead."""
     return {
-        "stated": {name: value for name, value in STATED.items() if name not in given},
-        "of_its_grid": {name: value for name, value in CHOSEN.items() if name not in given},
+        "stated": left(STATED, given),
+        "of_its_grid": left(CHOSEN, given),
         "averaged": result["samples"],
         "not_stated": {name: result[name] for name in SILENT if name not in given},
         "given": given,

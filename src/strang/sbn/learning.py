@@ -22,7 +22,7 @@ from ..prepare import Job, prepare
 from ..progress import bar
 from ..run import DivergenceWarning, Run, run_blocks
 from ..store import Store, cuts, read_series, read_spec
-from ..words import dynamics_class
+from ..words import dynamics_class, with_friction
 from .files import keep_sample, save_model
 from .page import write_page
 from .scoring import log_likelihood
@@ -111,13 +111,12 @@ def job_of(settings: dict[str, Any], train: np.ndarray, **grid) -> Job:
     kind = dynamics_class(settings["dynamics"])
     if kind.__name__ in ("SGRHMC", "SGRLD"):
         raise InputError(f"{kind.__name__.lower()} needs a metric, a function: use strang.sample, or choose sghmc.")
-    dynamics = kind() if settings["friction"] is None else kind(friction=numbers["friction"])
     model = SBN(settings["hidden"], train.shape[1], sweeps=settings["sweeps"], update=settings["update"])
     rows: Any = (train, np.arange(len(train))) if settings["persistent"] else train
     return prepare(
         model.started_at(train),
         data.arrays(rows, batch=settings["batch_size"], order=settings["batches"]),
-        dynamics,
+        with_friction(kind, numbers["friction"]),
         integrator=settings["integrator"],
         step_size=cooling(numbers["step_size"], settings["decay"], settings["steps"]),
         steps=settings["steps"],
