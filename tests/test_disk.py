@@ -389,8 +389,10 @@ def test_the_command_line_takes_data_on_disk(numbers, tmp_path, monkeypatch, cap
 
     np.save(tmp_path / "x.npy", numbers)
     how = ["--step-size", "0.01", "--chains", 20, "--batches", "full", "--json"]
-    options = ["sample", "gaussian", "--data", tmp_path / "x.npy", *how, "--store", tmp_path / "run"]
-    found = json.loads(command(*options, "--steps", 300).out)
+    options = ["sample", "gaussian", "--data", "x.npy", *how, "--store", tmp_path / "run"]
+    with monkeypatch.context() as patch:
+        patch.chdir(tmp_path)  # it is gone on with from elsewhere
+        found = json.loads(command(*options, "--steps", 300).out)
     assert found["data_size"] == ROWS
     assert found["truth"] == pytest.approx(strang.experiment.truth(strang.models.Gaussian(), numbers))
     assert abs(found["bias"] - found["exact"]["bias"]) < 5 * found["bias_se"]

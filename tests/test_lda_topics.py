@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import chdir
 from html.parser import HTMLParser
 
 import numpy as np
@@ -48,7 +49,8 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="module")
 def fitted(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit") / "run"
-    learning.fit(folder, corpus, progress=False, **SMALL)
+    with chdir(corpus.parent):  # what comes later is asked for from elsewhere
+        learning.fit(folder, corpus.name, progress=False, **SMALL)
     return folder
 
 

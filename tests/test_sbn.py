@@ -138,6 +138,11 @@ def test_more_steps_and_other_settings(fitted, pictures, tmp_path):
         sbn.fit(folder, data=str(pictures), progress=False, **SMALL | {"steps": 30})
 
 
+def test_the_data_are_found_from_anywhere(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert learning.completed(learning.DEFAULTS | {"data": "x.npz"})["data"] == str(tmp_path / "x.npz")
+
+
 def test_steps_fall_to_their_share_over_the_latter_half():
     assert learning.cooling(6e-4, 1.0, 100) == 6e-4
     sizes = np.array([learning.cooling(6e-4, 0.1, 100)(step) for step in (1, 50, 75, 100)])

@@ -128,7 +128,7 @@ def gaussian(
         "gradient_noise": gradient_noise,
         "data_size": data_size,
         "data_mean": data_mean,
-        "path": None if data is None else str(data),
+        "path": None if data is None else str(data.resolve()),  # to be found from anywhere
         "column": column,
         "burn_in": burn_in,
         "seed": seed,

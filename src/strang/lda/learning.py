@@ -85,7 +85,8 @@ def fit(folder: str | Path, corpus: str | Path | Corpus, *, progress: bool | Non
     train, held_out = whole.split(settings["test_documents"])
     test = split(held_out.gather(np.arange(held_out.documents)), seed=settings["seed"])
     job = job_of(settings, train)
-    about = {"command": "lda fit", "options": settings, "corpus": None if corpus is whole else str(corpus)}
+    place = None if isinstance(corpus, Corpus) else str(Path(corpus).resolve())  # to be found from anywhere
+    about = {"command": "lda fit", "options": settings, "corpus": place}
     store = Store(folder, job, spacing(job.steps, settings["samples"]), about)
     try:
         kept = load_kept(Path(folder), test, job, int(store.chain.step) if store.writes else 0)

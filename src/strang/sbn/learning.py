@@ -90,6 +90,8 @@ def completed(settings: dict[str, Any]) -> dict[str, Any]:
         settings["friction"] = 0.9 / settings["step_size"] ** 0.5
     if not 0 <= settings["burn_in"] < settings["steps"]:
         settings["burn_in"] = settings["steps"] // 2
+    if settings["data"] is not None:
+        settings["data"] = str(Path(settings["data"]).resolve())  # to be found from anywhere
     settings["every"] = max(1, min(settings["every"], settings["steps"] - settings["burn_in"]))
     return settings
 
