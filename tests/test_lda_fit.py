@@ -9,12 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from killing import kill_after_first_save
-from strang import cli
+from strang import cli, store
 from strang.errors import InputError
 from strang.lda import learning, open_corpus, show, tell
 from strang.lda.prepare import prepare
 from strang.lda.score import score_topics, split
 from strang.lda.settings import looked_at, spacing, step_sizes
+from strang.run import run_blocks
 
 WORDS, TOPICS = 30, 3
 SMALL = {"topics": TOPICS, "passes": 6.0, "batch": 20, "samples": 5, "test_documents": 40, "sweeps": 4}
@@ -94,6 +95,49 @@ def test_a_killed_fit_goes_on_to_the_same_bytes(fitted, corpus, tmp_path):
         assert result[name] == expected[name]
     for name in ("chain.npz", "topics.npz"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("during_a_look", [False, True])
+def test_ctrl_c_loses_nothing_and_saves_change_nothing(fitted, corpus, tmp_path, monkeypatch, during_a_look):
+    """Stopped between two looks, or in the middle of one, it goes on to the same bytes, however often it saved."""
+    folder, scored, drawn = tmp_path / "run", learning.add_sample, learning.write_page
+
+    def interrupted(job, every, most):
+        for chain, trace in run_blocks(job, 5, most):  # looks are at multiples of 7
+            yield chain, trace
+            if int(chain.step) == 61:
+                raise KeyboardInterrupt
+
+    def stopped(*given, key, **named):
+        if key[1] == 56:
+            raise KeyboardInterrupt
+        return scored(*given, key=key, **named)
+
+    def drawn_while_held(folder, *given):
+        assert store.held(folder)  # or another process could begin and have its files written over
+        return drawn(folder, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(learning, "write_page", drawn_while_held)
+        if during_a_look:
+            patch.setattr(learning, "add_sample", stopped)
+        else:
+            patch.setattr(learning, "run_blocks", interrupted)
+            patch.setattr(store, "SAVE_SECONDS", -1.0)
+        result = learning.fit(folder, corpus, progress=False, **SMALL)
+    lines = store.read_series(folder)
+    assert not result["finished"]
+    assert result["steps"] == lines[-1]["step"]
+    if not during_a_look:
+        assert [line["step"] for line in lines[-4:]] == [49, 54, 56, 61]
+        assert "perplexity" not in lines[-1]
+        assert result["perplexity"] == lines[-2]["perplexity"] > 0  # of the last look
+    learning.fit(folder, corpus, progress=False, **SMALL)
+    for name in ("chain.npz", "topics.npz"):
+        assert (folder / name).read_bytes() == (fitted[0] / name).read_bytes(), name
+    looks = [[line["step"] for line in store.read_series(one) if "perplexity" in line] for one in (folder, fitted[0])]
+    assert looks[0] == looks[1]
+    assert len(list(folder.glob("kept-*.npz"))) == 1
 
 
 def test_a_full_disk_is_told_with_what_is_kept(fitted, corpus, tmp_path):

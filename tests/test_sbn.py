@@ -133,6 +133,7 @@ def test_more_steps_and_other_settings(fitted, pictures, tmp_path):
         sbn.fit(folder, data=str(pictures), progress=False, **SMALL | {"step_size": 1e-3})
     longer = json.loads(CliRunner().invoke(cli.app, ["resume", str(folder), "--steps", "6", "--json"]).stdout)
     assert longer["steps"] == 30
+    assert longer["seconds"] > fitted[1]["seconds"] > 0  # as many as all of the steps took
     (folder / "chain.npz").write_bytes((folder / "chain.npz").read_bytes()[:-30])
     with pytest.raises(InputError, match="damaged"):
         sbn.fit(folder, data=str(pictures), progress=False, **SMALL | {"steps": 30})

@@ -225,6 +225,11 @@ def read_series(folder: Path, last: int | None = None) -> list[dict[str, Any]]:
     return found
 
 
+def latest(series: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last of each thing that was measured, since a save need not measure all."""
+    return {name: value for entry in series for name, value in entry.items()}
+
+
 def keep_lines(path: Path, step: int) -> None:
     """Drop what was measured after the saved chain."""
     if path.exists():

@@ -1,5 +1,5 @@
-"""Learning topics from a prepared corpus, streaming: a folder that a killed fit goes on from, and at every save the
-perplexity of held-out documents, the temperature, and how fast it goes."""
+"""Learning topics from a prepared corpus, streaming: a folder that a killed fit goes on from, and on the way looks
+at the perplexity of held-out documents, the temperature, and how fast it goes."""
 
 import io
 import time
@@ -20,7 +20,7 @@ from ..prepare import Job, prepare
 from ..progress import bar
 from ..run import Run, run_blocks
 from ..schedule import slowing
-from ..store import Store, cuts, read_series
+from ..store import Store, cuts, latest, read_series
 from ..words import dynamics_class, with_friction
 from .corpus import Corpus, open_corpus
 from .page import write_page
@@ -87,44 +87,57 @@ def fit(folder: str | Path, corpus: str | Path | Corpus, *, progress: bool | Non
     job = job_of(settings, train)
     place = None if isinstance(corpus, Corpus) else str(Path(corpus).resolve())  # to be found from anywhere
     about = {"command": "lda fit", "options": settings, "corpus": place}
-    store = Store(folder, job, spacing(job.steps, settings["samples"]), about)
+    store = Store(folder, job, None, about)
     try:
         kept = load_kept(Path(folder), test, job, int(store.chain.step) if store.writes else 0)
         chain, kept = learn(replace(job, chain=store.chain), store, test, kept, settings, progress)
+        if store.writes:
+            save_topics(Path(folder), job, chain, kept, train.words, test)
+        result = summary(Path(folder), job, chain, settings, whole, test) | {"samples": kept.score.samples}
+        return result | {"page": write_page(Path(folder), result, whole) if store.writes else None}
     finally:
         store.close()
-    if store.writes:
-        save_topics(Path(folder), job, chain, kept, train.words, test)
-    result = summary(Path(folder), job, chain, settings, whole, test) | {"samples": kept.score.samples}
-    return result | {"page": write_page(Path(folder), result, whole) if store.writes else None}
 
 
 def learn(job: Job, store: Store, test: HeldOut, kept: Kept, settings, progress: bool | None) -> tuple[Chain, Kept]:
-    """Advance to the end or until Ctrl-C, with a look at the held-out documents at every save."""
-    chain, text = job.chain, ""
-    before = (read_series(store.folder) or [{}])[-1]
-    clock = {name: before.get(name, 0.0) for name in ("spent_seconds", "cpu_seconds")}
+    """Advance to the end or until Ctrl-C, with looks at the held-out documents at steps that follow from the settings
+    alone; saved after each look, some seconds, and at the end."""
+    text, found = "", dict[str, Any]()
+    reached = job.chain, kept, found
+    before = latest(read_series(store.folder))
     started = time.perf_counter(), time.process_time()
+
+    def save(chain: Chain, kept: Kept, found: dict[str, Any]) -> None:
+        step, spent = int(chain.step), (time.perf_counter() - started[0], time.process_time() - started[1])
+        line = {"step": step, "documents": step * job.inputs.data.batch, **found}
+        for name, seconds in zip(("spent_seconds", "cpu_seconds"), spent, strict=True):
+            line[name] = before.get(name, 0.0) + seconds
+        with store.telling():
+            save_kept(store.folder, kept, step)
+        store.save(chain, line)
+        forget_kept(store.folder, step)
+
     with bar(job.steps, "learning topics", progress) as done:
         try:
-            done(int(chain.step))
-            for chain, _ in run_blocks(job, None, store.every):
-                step = int(chain.step)
-                if store.writes and looked_at(step, job.steps, settings["samples"]) and chain.alive[0]:
-                    kept, line = look(job, chain, test, kept, settings)
-                    line["spent_seconds"] = clock["spent_seconds"] + time.perf_counter() - started[0]
-                    line["cpu_seconds"] = clock["cpu_seconds"] + time.process_time() - started[1]
-                    with store.telling():
-                        save_kept(store.folder, kept, step)
-                    store.save(chain, line)
-                    forget_kept(store.folder, step)
-                    text = f"perplexity {line['perplexity_last']:.0f}"
-                    text += "" if line["temperature"] is None else f", mean p² {line['temperature']:.3g}"
-                done(step, f"{text}, {rate(job, chain, started[0]):,.0f} documents/s")
+            done(int(job.chain.step))
+            for chain, _ in run_blocks(job, None, spacing(job.steps, settings["samples"])):
+                step, found = int(chain.step), {}
                 if not chain.alive[0]:
+                    reached = chain, kept, found
                     break
+                if store.writes and looked_at(step, job.steps, settings["samples"]):
+                    kept, found = look(job, chain, test, kept, settings)
+                    text = f"perplexity {found['perplexity_last']:.0f}"
+                    text += "" if found["temperature"] is None else f", mean p² {found['temperature']:.3g}"
+                reached = chain, kept, found  # at once: Ctrl-C comes before or after
+                if found or store.due(step):
+                    save(*reached)
+                done(step, f"{text}, {rate(job, chain, started[0]):,.0f} documents/s")
         except KeyboardInterrupt:
             pass
+    chain, kept, _ = reached
+    if store.writes and chain.alive[0] and int(chain.step) > store.step:
+        save(*reached)
     return chain, kept
 
 
@@ -145,16 +158,14 @@ def look(job: Job, chain: Chain, test: HeldOut, kept: Kept, settings) -> tuple[K
     heat = None
     if hasattr(dynamics, "temperature"):
         heat = float(dynamics.temperature(jax.tree.map(lambda x: x[0], chain.state)))
-    line = {
-        "step": step,
-        "documents": step * job.inputs.data.batch,
+    found = {
         "perplexity_last": perplexity(test, score, last=True),
         "perplexity": perplexity(test, score) if averaging else None,
         "temperature": heat,
     }
     if averaging:
         kept = Kept(score, kept.mean + phi, kept.square + phi**2)
-    return kept, line
+    return kept, found
 
 
 def save_kept(folder: Path, kept: Kept, step: int) -> None:
@@ -212,8 +223,7 @@ def save_topics(folder: Path, job: Job, chain: Chain, kept: Kept, words: list[st
 
 def summary(folder: Path, job: Job, chain: Chain, settings, corpus: Corpus, test: HeldOut) -> dict[str, Any]:
     """What came out."""
-    series = read_series(folder)
-    last = series[-1] if series else {}
+    last = latest(read_series(folder))
     return {
         **settings,
         "parts": job.program.cuts.parts,  # also where none was asked for

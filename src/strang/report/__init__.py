@@ -9,7 +9,7 @@ from .. import samples
 from ..arviz import data_tree, mixing
 from ..errors import InputError
 from ..spec import read_spec
-from ..store import held, read_arrays, read_series, sums_of
+from ..store import held, latest, read_arrays, read_series, sums_of
 
 KNOWN = ("step", "seconds", "since", "average", "error", "temperature", "gradient_noise", "diverged", "waiting")
 
@@ -48,7 +48,7 @@ def overview(
     folder: Path, spec: dict[str, Any], series: list[dict[str, Any]], step: int, running: bool
 ) -> dict[str, Any]:
     """The run as its last save left it."""
-    last: dict[str, Any] = series[-1] if series else {}
+    last = latest(series)
     settings = spec.get("settings", {})
     chains = settings.get("chains", 1)
     rates = throughput(series, chains)

@@ -1,7 +1,6 @@
 """Learning a belief network: the settings of the paper as defaults, a folder that a killed fit goes on from, and at
 every save the health of the run: mean p², and a quick negative log likelihood of images held out for that."""
 
-import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from ..models import SBN
 from ..models.sbn import compiled
 from ..prepare import Job, prepare
 from ..progress import bar
+from ..report import throughput
 from ..run import DivergenceWarning, Run, run_blocks
 from ..store import Store, cuts, read_series, read_spec
 from ..words import dynamics_class, with_friction
@@ -65,16 +65,14 @@ def fit(folder: str | Path, *, images: Images | None = None, progress: bool | No
     images = load(settings["data"], settings["binarisation"]) if images is None else images
     train, held_out = split(images.train, settings["validation"])
     job = job_of(settings, train)
-    started = time.perf_counter()
     about = {"command": "sbn fit", "options": settings, "binarisation": images.binarisation}
     store = Store(folder, job, settings["every"], about)
     try:
         chain = learn(replace(job, chain=store.chain), store, held_out, settings, progress)
+        result = summary(Path(folder), job, chain, settings, images.binarisation, store.writes)
+        return result | {"page": write_page(Path(folder), result) if store.writes else None}
     finally:
         store.close()
-    result = summary(Path(folder), job, chain, settings, images.binarisation, store.writes)
-    result["seconds"] = time.perf_counter() - started
-    return result | {"page": write_page(Path(folder), result) if store.writes else None}
 
 
 def completed(settings: dict[str, Any]) -> dict[str, Any]:
@@ -224,6 +222,7 @@ def summary(
         "finished": int(chain.step) >= job.steps,
         "model": str(folder / "model.npz") if len(alive) else None,
         "samples": len(list((folder / "samples").glob("*.npz"))),
+        "seconds": sum(seconds for _, seconds, _ in throughput(series, 1)),  # of all processes that made the steps
     }
 
 
