@@ -6,7 +6,7 @@ from typing import Any
 from ..charts import bars as pictures
 from ..errors import InputError
 from ..files import replace_file
-from ..store import read_series
+from ..store import latest, read_series
 from .page import bars, page
 from .topics import LOOKED_AT, corpus_of, listing, load
 
@@ -34,7 +34,7 @@ def show(
     source, missing = corpus_of(found, corpus)
     topics = listing(found, words, source, documents)
     if html is not None:
-        last = (read_series(folder) or [{"step": 0, "documents": 0}])[-1]
+        last = {"step": 0, "documents": 0} | latest(read_series(folder))
         facts = {**(found.options or {}), **last, "steps": last["step"], "samples": found.samples}
         replace_file(html, page(folder, facts, topics).encode())
     if png is not None:
