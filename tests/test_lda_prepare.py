@@ -746,6 +746,13 @@ def test_bad_sources(name, data, message, tmp_path):
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
+def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+    source = write(tmp_path, "x.parquet", b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"needs pyarrow.*strang\[lda\]"):
+        prepare(source, tmp_path / "out")
+
+
 def test_parquet_of_another_shape(tmp_path):
     for table, message in (({"body": ["a"]}, "no column text; it has body"), ({"text": [1]}, "holds int64")):
         parquet.write_table(arrow.table(table), tmp_path / "x.parquet")

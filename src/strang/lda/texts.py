@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, first_line
+from ..errors import InputError, first_line, need
 from . import bzip
 from .dump import article, namespaces, pages
 from .tokens import Texts, join
@@ -95,9 +95,7 @@ def text_of(record: Any) -> str:
 
 def parquet_units(path: Path, size: int) -> Iterator[Unit]:
     """Row groups of a Parquet file, several if they are small."""
-    import pyarrow as arrow  # type: ignore[import-untyped]
-    from pyarrow import parquet
-
+    arrow, parquet = need("pyarrow", "lda"), need("pyarrow.parquet", "lda")
     try:
         file = parquet.ParquetFile(path)
         groups, field = file.metadata, file.schema_arrow.field("text")
@@ -119,9 +117,7 @@ def parquet_units(path: Path, size: int) -> Iterator[Unit]:
 
 
 def parquet_texts(path: Path, begin: int, end: int, place: int) -> Content:
-    import pyarrow as arrow
-    from pyarrow import parquet
-
+    arrow, parquet = need("pyarrow", "lda"), need("pyarrow.parquet", "lda")
     try:
         with parquet.ParquetFile(path) as file:
             column = file.read_row_groups(list(range(begin, end)), columns=["text"]).column("text")
