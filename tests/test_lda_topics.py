@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from browser import chromium, problems
 from strang import cli
+from strang.charts import bars as pictures
 from strang.charts.page import lengths
 from strang.charts.panel import Bar, Bars
 from strang.errors import InputError
@@ -98,6 +99,13 @@ def test_a_corpus_that_is_gone_costs_only_the_coherence(fitted, corpus, tmp_path
         assert json.loads(run("lda", "topics", copy, "--corpus", moved, "--json"))["coherence_missing"] is None
     finally:
         away.rename(corpus)
+
+
+def test_a_picture_is_a_png_whatever_its_name(tmp_path):
+    for name in ("o.bmp", "o.svg", "plain"):
+        pictures.png([Bars("", [Bar("a", 0.2, 0.05)])], tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_pages_and_pictures(fitted, tmp_path):

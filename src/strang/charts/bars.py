@@ -4,6 +4,7 @@ import math
 import textwrap
 from pathlib import Path
 
+from ..files import replacing
 from .draw import COLOURS, canvas, settings
 from .panel import Bars
 
@@ -30,4 +31,5 @@ def png(groups: list[Bars], path: Path, dpi: int = 144) -> None:
             axes.set_title(group.title, fontsize=8)
         for axes in list(figure.axes)[len(groups) :]:
             axes.set_visible(False)
-        figure.savefig(path, dpi=dpi, metadata={"Software": None})
+        with replacing(path) as temporary:
+            figure.savefig(temporary, format="png", dpi=dpi, metadata={"Software": None})
