@@ -283,6 +283,9 @@ def test_the_commands(made, tmp_path, monkeypatch, capsys):
     assert file.read_text().startswith("<!doctype html>")
     status, out, _ = command(monkeypatch, capsys, "watch", folder)
     assert (status, "finished at step 2,000" in " ".join(out.split())) == (0, True)
+    for name in ("--html", "--netcdf"):
+        status, _, err = command(monkeypatch, capsys, "report", folder, name, tmp_path)
+        assert (status, err.count("\n"), "is no file to write to" in err) == (2, 1, True)
     for name in ("report", "watch"):
         status, out, err = command(monkeypatch, capsys, name, tmp_path / "none")
         assert (status, out, err.count("\n")) == (2, "", 1)

@@ -121,6 +121,18 @@ def test_only_what_a_killed_save_left_is_cleared_away(numbers, tmp_path):
     assert {path.name for path in tmp_path.glob(".*")} == set(theirs)
 
 
+def test_only_files_are_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # as a device would be
+    for place in (tmp_path / "pipe", tmp_path, Path()):
+        with pytest.raises(InputError, match="is no file to write to"):
+            files.replace_file(place, b"new")
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "link").symlink_to("file")
+    files.replace_file(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
 def test_fewer_steps_than_are_made_are_refused(numbers, tmp_path):
     first = run(numbers, 300, store=tmp_path)
     with pytest.raises(InputError, match="is at step 300 already, but steps is 200; write more"):
@@ -362,6 +374,8 @@ def test_kills_do_not_show(tmp_path, monkeypatch, capsys):
         (None, "holds no run"),
         ("{", "damaged"),
         ("[]", "damaged"),
+        ("null", "damaged"),
+        ('"x"', "damaged"),
         ('{"format": 2}', "damaged"),
         ('{"format": 1, "steps": 1, "hashes": {"code": "", "numbers": "", "data": ""}, "about": {}}', "from Python"),
     ],

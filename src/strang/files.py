@@ -18,17 +18,20 @@ HOLD_SECONDS = 0.2  # how long to try for a lock: who looks whether a run is hel
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A path to write to; what is there afterwards takes the file's place, and a kill or a full disk leaves the old."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    if path.exists() and not path.is_file():  # a folder, or a device, which must not become a file
+        raise InputError(f"{path} is no file to write to; write the name of a new or an ordinary one.")
+    place = path.resolve()  # a link goes on pointing to it
+    temporary = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, place)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error  # a failed write does not know its file
     finally:
         temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
+    folder = os.open(place.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # the renaming itself
     finally:

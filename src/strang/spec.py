@@ -28,7 +28,9 @@ from .tree import Tree
 
 FORMAT = 1
 FEW = 100  # numbers of an average that go into the series of a stored run
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error, RecursionError)
+UNREADABLE = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error, RecursionError,
+)  # fmt: skip
 MEANING = {"code": "the model, integrator, average or JAX version", "numbers": "settings or starts", "data": "the data"}
 DEPENDENCIES = ("jax", "jaxlib", "numpy")
 

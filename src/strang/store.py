@@ -219,7 +219,7 @@ def read_series(folder: Path, last: int | None = None) -> list[dict[str, Any]]:
             entry = json.loads(line)
             if entry.pop("sum") != checksum(entry) or not isinstance(entry["step"], int):
                 break
-        except (*UNREADABLE, AttributeError):
+        except UNREADABLE:
             break
         found.append(entry)
     return found
