@@ -240,3 +240,9 @@ def test_a_launched_process_must_join(monkeypatch):
     with pytest.raises(InputError, match="not how many processes meet there"):
         strang.distributed.start()
     assert not jax.distributed.is_initialized()
+
+
+def test_a_launched_process_imports_nothing_from_where_it_stands(tmp_path):
+    (tmp_path / "typer.py").write_text("raise SystemExit('imported')")
+    found = subprocess.run([*STRANG, "--version"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")

@@ -14,7 +14,8 @@ from .distributed import COORDINATOR, LEASH, PROCESSES, RANK
 from .errors import InputError
 
 PATIENCE = 5.0  # seconds for the first process to say itself what another one has ended with
-STRANG = [sys.executable, "-c", "from strang.cli import main; main()"]  # the very one that launches
+# The very one that launches; without -P it would import what lies in the current directory.
+STRANG = [sys.executable, "-P", "-c", "from strang.cli import main; main()"]
 
 
 def launch(command: list[str], processes: int) -> int:
