@@ -12,6 +12,7 @@ from killing import kill_after_first_save
 from strang import cli, store
 from strang.errors import InputError
 from strang.lda import learning, open_corpus, show, tell
+from strang.lda.corpus import Corpus
 from strang.lda.prepare import prepare
 from strang.lda.score import score_topics, split
 from strang.lda.settings import looked_at, spacing, step_sizes
@@ -208,3 +209,6 @@ def test_numbers_follow_from_the_corpus(corpus):
     plain = learning.completed(dict(learning.DEFAULTS), whole)
     assert (plain["step_size"], plain["parametrisation"], plain["batch"]) == (1.0, "expanded-mean", 30)
     assert plain["passes"] * whole.documents / plain["batch"] == 800
+    assert plain["test_documents"] == 30
+    large = Corpus(whole.shards, whole.words, whole.mark, repeat=100)
+    assert learning.completed(dict(learning.DEFAULTS), large)["test_documents"] == 1000

@@ -75,7 +75,7 @@ def fit(
     parametrisation: Annotated[str | None, typer.Option(help="expanded-natural, or for sgrld expanded-mean.")] = None,
     sweeps: Annotated[int | None, typer.Option(help="Gibbs sweeps over a document for a gradient (10).")] = None,
     samples: Annotated[int | None, typer.Option(help="Posterior samples averaged, over the latter half (20).")] = None,
-    test_documents: Annotated[int | None, typer.Option(help="Documents held out and scored (1000).")] = None,
+    test_documents: Annotated[int | None, typer.Option(help="Documents held out (1000, at most a tenth).")] = None,
     seed: Annotated[int | None, typer.Option(help="Of start, batches, noise and split (0).")] = None,
     parts: Parts = None,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's settings; other options win over them.")] = False,

@@ -28,7 +28,7 @@ DEFAULTS: dict[str, Any] = {
     "parametrisation": None,
     "sweeps": 10,
     "samples": 20,
-    "test_documents": 1000,
+    "test_documents": None,  # 1000, at most a tenth of the documents
     "seed": 0,
     "parts": None,  # of a batch, to be shared by processes: by default one each
 }
@@ -47,6 +47,7 @@ def completed(settings: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
         "integrator": "split" if riemannian else None,
         "decay": 0.6 if riemannian else 0.0,
         "delay": 8.0 if riemannian else 1000.0,
+        "test_documents": max(1, min(1000, documents // 10)),
         "batch": max(1, min(round(BATCH_TOKENS * documents / tokens), documents // 10)),
     }
     settings |= {name: value for name, value in chosen.items() if settings[name] is None}
