@@ -95,6 +95,13 @@ def test_rates(capsys):
     assert (noisy["effective_order"], noisy["mse"]["alpha"]) == (1, pytest.approx(1 / 3))
 
 
+@pytest.mark.parametrize("arguments", [(), ("lda",)])
+def test_nothing_asked_for_shows_the_help_alone(capsys, arguments):
+    status, out, err = call(capsys, *arguments)
+    assert (status, err) == (2, "")
+    assert "Usage" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

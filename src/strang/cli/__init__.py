@@ -52,6 +52,8 @@ def main() -> None:
     except InputError as error:
         sentence = str(error)
     except UsageError as error:
+        if not error.format_message():  # nothing was asked, and the help has been shown
+            leave(2)
         sentence = f"{error.format_message().rstrip('.')}. Try --help."
         if "No such command" in sentence:
             known = ", ".join(sorted(error.ctx.command.commands))
