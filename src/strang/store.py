@@ -230,6 +230,21 @@ def latest(series: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: value for entry in series for name, value in entry.items()}
 
 
+def throughput(series: list[dict[str, Any]], chains: int) -> list[tuple[int, float, float]]:
+    """Between saves: the step at the end, the seconds, and the steps of all chains a second. A line says since which
+    step its process was running, and its seconds count from there."""
+    found = []
+    before: dict[str, Any] = {}
+    for entry in series:
+        fresh = not before or entry.get("since") != before["since"]
+        steps = entry["step"] - (entry.get("since", 0) if fresh else before["step"])
+        seconds = entry.get("seconds", 0) - (0 if fresh else before["seconds"])
+        if steps > 0 and seconds > 0:
+            found.append((entry["step"], seconds, steps * chains / seconds))
+        before = {"since": None, "seconds": 0, **entry}
+    return found
+
+
 def keep_lines(path: Path, step: int) -> None:
     """Drop what was measured after the saved chain."""
     if path.exists():

@@ -9,7 +9,7 @@ from .. import samples
 from ..arviz import data_tree, mixing
 from ..errors import InputError
 from ..spec import read_spec
-from ..store import held, latest, read_arrays, read_series, sums_of
+from ..store import held, latest, read_arrays, read_series, sums_of, throughput
 
 KNOWN = ("step", "seconds", "since", "average", "error", "temperature", "gradient_noise", "diverged", "waiting")
 
@@ -80,21 +80,6 @@ def overview(
 
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def throughput(series: list[dict[str, Any]], chains: int) -> list[tuple[int, float, float]]:
-    """Between saves: the step at the end, the seconds, and the steps of all chains a second. A line says since which
-    step its process was running, and its seconds count from there."""
-    found = []
-    before: dict[str, Any] = {}
-    for entry in series:
-        fresh = not before or entry.get("since") != before["since"]
-        steps = entry["step"] - (entry.get("since", 0) if fresh else before["step"])
-        seconds = entry.get("seconds", 0) - (0 if fresh else before["seconds"])
-        if steps > 0 and seconds > 0:
-            found.append((entry["step"], seconds, steps * chains / seconds))
-        before = {"since": None, "seconds": 0, **entry}
-    return found
 
 
 def mixing_of(folder: Path, spec: dict[str, Any], arrays: dict[str, np.ndarray], step: int, alive) -> dict[str, Any]:

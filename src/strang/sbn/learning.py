@@ -19,9 +19,8 @@ from ..models import SBN
 from ..models.sbn import compiled
 from ..prepare import Job, prepare
 from ..progress import bar
-from ..report import throughput
 from ..run import DivergenceWarning, Run, run_blocks
-from ..store import Store, cuts, read_series, read_spec
+from ..store import Store, cuts, read_series, read_spec, throughput
 from ..words import dynamics_class, with_friction
 from .files import keep_sample, save_model
 from .page import write_page
