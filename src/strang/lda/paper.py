@@ -16,7 +16,7 @@ STATED: dict[str, Any] = {
 STEP_SIZES = (2e-5, 5e-5, 8e-5, 2e-4, 5e-4, 8e-4)  # it chose from these two by 1,000 validation documents
 FRICTIONS = (20.0, 40.0, 80.0)
 CHOSEN: dict[str, Any] = {"step_size": 5e-4, "friction": 40.0}
-OF_SGHMC = ("integrator", "parametrisation", "friction")  # of no meaning, or another, with other dynamics
+OF_SGHMC = ("integrator", "parametrisation", "friction", "step_size", "decay")  # which others have not, or not so
 SILENT = ("alpha", "beta", "sweeps", "batches", "seed")  # of which it says nothing
 
 
