@@ -4,10 +4,14 @@ Sampling tests use |z| < 5 on independent draws (false alarm below 1e-6 a number
 """
 
 import itertools
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numba
 import numpy as np
 import pytest
 from scipy.special import logsumexp
@@ -102,15 +106,32 @@ def test_sweeps_leave_the_posterior_as_it_is_and_reach_it(kind, network):
 
 
 def test_a_sweep_needs_no_luck_with_large_weights():
-    """Where a product of ratios leaves its range logarithms are added instead."""
+    """Where a product leaves its range logarithms are added instead."""
     rng = np.random.default_rng(0)
-    for scale in (1.0, 30.0, 78.0):
-        x = rng.normal(size=784) * scale
-        w = rng.uniform(-scale, scale, 784)
-        on, off = (1 / (1 + np.exp(-s * np.clip(x, -80, 80))) for s in (1, -1))
-        arrays = (a.astype(np.float32) for a in (on, off, np.exp(w)))
-        literal = (np.logaddexp(0, np.clip(x, -80, 80) + w) - np.logaddexp(0, np.clip(x, -80, 80))).sum()
-        assert kernel.log_ratio(*arrays) == pytest.approx(literal, rel=1e-4, abs=1e-2)
+    for scale, large in ((1.0, False), (20.0, True), (80.0, True)):
+        x, w = rng.uniform(-scale, scale, 784), rng.uniform(-scale, scale, 784)
+        bias, rows, growth, (odds,) = kernel.laid_out(w[:, None].astype(np.float32), x.astype(np.float32), 1)
+        none = kernel.activate(odds, np.zeros(1, bool), bias, rows, growth, kernel.LOST)
+        assert none == pytest.approx(np.logaddexp(0, x).sum(), rel=1e-6)
+        both = np.logaddexp(0, x + w).sum()
+        assert kernel.log_of_large(odds, growth, 0) == pytest.approx(both, rel=1e-6)
+        assert not product_of(odds, growth, 0) < 1e300 if large else np.log(product_of(odds, growth, 0)) < both + 1e-4
+
+
+@numba.njit
+def product_of(odds, growth, row):
+    return kernel.product(odds, growth, row)
+
+
+@pytest.mark.parametrize("pixels", [1, 31, 32, 33, 784])
+def test_a_product_has_all_factors_whatever_their_number(pixels):
+    rng = np.random.default_rng(pixels)
+    weights, bias = rng.normal(size=(pixels, 3)).astype(np.float32), rng.normal(size=pixels).astype(np.float32)
+    _, _, growth, (odds,) = kernel.laid_out(weights, bias, 1)
+    odds[:pixels], odds[pixels:] = np.exp(bias), np.exp(kernel.NEVER)
+    for row, sign in ((0, 1), (2, 1), (3, -1), (5, -1)):
+        literal = np.logaddexp(0, bias.astype(float) + sign * weights[:, row % 3]).sum()
+        assert np.log(product_of(odds, growth, row)) == pytest.approx(literal, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["compiled", "array"])
@@ -122,20 +143,43 @@ def test_large_weights_do_not_decide_what_they_leave_open(kind):
     assert drawn[:, 0].mean() == pytest.approx(32 / 33, abs=0.009)
 
 
-def test_activations_stay_true_between_refreshments():
-    """Turning units on and off many times leaves s(x) and s(−x) where computing them anew puts them."""
+def test_odds_stay_true_between_refreshments():
+    """Turning units on and off many times leaves the odds where computing them anew puts them."""
     rng = np.random.default_rng(1)
     weights = rng.normal(size=(40, 20)).astype(np.float32)
     bias, hidden = rng.normal(size=40).astype(np.float32), rng.random(20) < 0.5
-    rows, up, down = kernel.exponentials(weights)
-    on, off, fresh, fresh_off = (np.empty(40, np.float32) for _ in range(4))
-    kernel.activate(rows, bias, hidden, on, off)
-    for j in rng.integers(0, 20, 160):
-        kernel.turn(on, off, down[j] if hidden[j] else up[j])
+    filled, rows, growth, (odds, fresh) = kernel.laid_out(weights, bias, 2)
+    kernel.activate(odds, hidden, filled, rows, growth, kernel.LOST)
+    for j in rng.integers(0, 20, 320):
+        kernel.turn(odds, growth, 20 + j if hidden[j] else j, kernel.LOST)
         hidden[j] = not hidden[j]
-    kernel.activate(rows, bias, hidden, fresh, fresh_off)
-    np.testing.assert_allclose(on, fresh, rtol=1e-4)
-    np.testing.assert_allclose(off, fresh_off, rtol=1e-4)
+    kernel.activate(fresh, hidden, filled, rows, growth, kernel.LOST)
+    np.testing.assert_allclose(odds, fresh, rtol=1e-5)
+
+
+def test_odds_beyond_single_precision_are_lost_or_clipped():
+    filled, rows, growth, (odds,) = kernel.laid_out(np.full((2, 2), 50, np.float32), np.array([0, -60], np.float32), 1)
+    hidden = np.array([True, False])
+    for beyond, expected in ((kernel.LOST, np.nan), (kernel.CLIPPED, kernel.MOST)):
+        kernel.activate(odds, hidden, filled, rows, growth, beyond)
+        kernel.turn(odds, growth, 1, beyond)  # the first pixel comes to e^100, the second to e^40
+        np.testing.assert_allclose(odds[:2], [expected, np.exp(40)], rtol=1e-5)
+
+
+def test_draws_do_not_depend_on_whether_they_were_compiled_before(network, tmp_path):
+    """A process that compiles the loops and those that find them compiled have the same bits."""
+    code = (
+        "import numpy as np; from strang import sbn; rng = np.random.default_rng(0);"
+        "p = {'W': rng.normal(size=(300, 40)), 'b': np.zeros(40), 'c': np.zeros(300)};"
+        "print(sbn.log_likelihood(p, rng.random((20, 300)) < 0.3, temperatures=50, progress=False).tobytes().hex())"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    first, second = (
+        subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    )
+    assert list(tmp_path.rglob("*ais_images*.nbc"))
+    assert first == second
 
 
 def test_polya_gamma_draws_end_where_a_chain_has_diverged():

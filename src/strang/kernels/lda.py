@@ -18,8 +18,9 @@ import numba
 import numpy as np
 
 from ..errors import InputError
+from .lanes import COMPILE, INLINE, LANES, aligned
 from .lda_documents import Documents, as_documents, frozen, slices
-from .lda_lanes import COMPILE, INLINE, LANES, NONE, add_up, choose, move_and_add_up, total_of
+from .lda_lanes import NONE, add_up, choose, move_and_add_up, total_of
 
 FIXED_POINT = 5  # iterations before the first sweep
 RUNS = 8  # a thread: few enough to cost nothing, enough that all end at about the same time
@@ -234,13 +235,6 @@ def desk_for(words: int, tokens: int, topics: int) -> Desk:
     for small in (rows[0], base, held, pushed, running):  # the other rows when words are laid there
         small[:] = 0
     return Desk(rows, which, chosen, base, held, pushed, running, np.zeros(1, np.uint64))
-
-
-def aligned(rows: int, blocks: int) -> np.ndarray:
-    """Memory that begins at a cache line, so that no vector lies across two."""
-    memory = np.empty((rows * blocks + 1) * LANES, np.float32)
-    start = -memory.ctypes.data % 64 // 4
-    return memory[start : start + rows * blocks * LANES].reshape(rows, blocks * LANES)
 
 
 def share(work: Callable, parts: Iterable, tools: list[tuple]) -> None:

@@ -1,32 +1,35 @@
 """One choice among many topics in a few vector instructions, for the loops of `lda`.
 
-Numba does not turn sums within a short loop into vector code, so the inner operations are written in LLVM's own
-vectors. Topics lie in blocks of 16 lanes, topic 16 b + l being lane l of block b. One pass adds up the products lane by
+Topics lie in blocks of 16 lanes, topic 16 b + l being lane l of block b. One pass adds up the products lane by
 lane and keeps what every lane held after each block; a choice then takes the lane first and its block afterwards, which
 inverts the distribution function of the topics in another order. Nothing is reassociated: the sums have the same bits
 on every machine. There are no branches and no stores to single topics either, both of which would make a processor wait
 for one document's draw before it begins with another's.
 """
 
-from typing import Any
-
 import numba
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
-from numba.extending import intrinsic
 
+from .lanes import (
+    INLINE,
+    LANES,
+    LONG,
+    ONES,
+    PLACES,
+    VECTOR,
+    ZEROS,
+    in_llvm,
+    length,
+    load,
+    open_arrays,
+    place,
+    spread,
+)
 from .words import uniform
 
-LANES = 16
 NONE = -1  # no topic
-in_llvm: Any = intrinsic  # whose declared type does not know of the first argument
-COMPILE: dict[str, Any] = {"nogil": True, "error_model": "numpy", "cache": True}
-INLINE = {**COMPILE, "inline": "always"}  # within loops over tokens: calls would count references to their arrays
-
-LONG, LANE = ir.IntType(64), ir.IntType(32)
-VECTOR, PLACES = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(LANE, LANES)
-ZEROS, ONES = (ir.Constant(VECTOR, [value] * LANES) for value in (0.0, 1.0))
 
 
 @in_llvm
@@ -89,12 +92,6 @@ def lanes_below(typing, running, level):
     return types.intp(running, types.float32), generate
 
 
-def open_arrays(context, builder, kinds, values) -> list:
-    """The arrays among the arguments."""
-    pairs = [pair for pair in zip(kinds, values, strict=True) if isinstance(pair[0], types.Array)]
-    return [context.make_array(kind)(context, builder, value) for kind, value in pairs]
-
-
 def sum_lanes(builder, product, running) -> None:
     """Running sums of product(block), and the sum of the lanes before each."""
     total = cgutils.alloca_once_value(builder, ZEROS)
@@ -110,23 +107,7 @@ def sum_lanes(builder, product, running) -> None:
 
 
 def last_row(builder, array):
-    return builder.sub(cgutils.unpack_tuple(builder, array.shape)[0], ir.Constant(LONG, 1))
-
-
-def place(builder, array, block):
-    """Where a block of an array begins."""
-    start = builder.gep(array.data, [builder.mul(block, ir.Constant(LONG, LANES))])
-    return builder.bitcast(start, VECTOR.as_pointer())
-
-
-def load(builder, array, block):
-    return builder.load(place(builder, array, block), align=4)
-
-
-def spread(builder, number, kind):
-    """The number in every lane."""
-    first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(LANE, 0))
-    return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(PLACES, [0] * LANES))
+    return builder.sub(length(builder, array), ir.Constant(LONG, 1))
 
 
 def shift(builder, vector, reach: int):

@@ -3,9 +3,10 @@
 import numba
 import numpy as np
 
+from .lanes import COMPILE
 from .lda import count_topics, first_topics, lay_out, plan, share, sweep
 from .lda_documents import frozen
-from .lda_lanes import COMPILE, add_up, total_of
+from .lda_lanes import add_up, total_of
 
 
 @numba.njit(**COMPILE)

@@ -6,16 +6,15 @@ form on either side of T; proposals are an inverse Gaussian below T and an expon
 """
 
 import math
-from typing import Any
 
 import numba
 import numpy as np
 
+from .lanes import COMPILE
 from .sbn import draw_prior
 from .words import uniform
 
 T = 0.64
-COMPILE: dict[str, Any] = {"nogil": True, "error_model": "numpy", "cache": True}
 
 
 @numba.njit(**COMPILE)
