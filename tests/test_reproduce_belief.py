@@ -7,7 +7,7 @@ import pytest
 
 from strang import reproduce
 from strang.images import Images
-from strang.reproduce import belief, table1, topics
+from strang.reproduce import belief
 from strang.reproduce.record import FULL, NOT_REPRODUCED, QUICK, REPRODUCED, UNDER_READING
 from strang.sbn import learning
 
@@ -75,14 +75,9 @@ def results(losses: dict[str, float], heat: dict[str, float], langevin=(243.0, 1
     return [*surveys, *fits]
 
 
-@pytest.fixture
-def no_topics(monkeypatch):
-    monkeypatch.setattr(topics, "parts", lambda effort: [])  # see test_reproduce_topics
-
-
-def test_tables_and_verdicts_follow_the_numbers(no_topics):
+def test_tables_and_verdicts_follow_the_numbers():
     losses = {"SGHMC-E, new momentum": 1.0, OLD: 4.0, "SGLD": 9.0}
-    figure = table1.figure(QUICK, results(losses, {OLD: 11.0}))
+    figure = belief.figure(QUICK, results(losses, {OLD: 11.0}))
     _, likelihoods, survived = figure.tables
     assert [row[1] for row in likelihoods.rows] == list(belief.FITTED)
     assert float(likelihoods.rows[2][3].split()[0]) == pytest.approx(4.0, abs=0.3)
@@ -91,9 +86,9 @@ def test_tables_and_verdicts_follow_the_numbers(no_topics):
     assert [verdict.verdict for verdict in figure.verdicts] == [REPRODUCED, UNDER_READING, UNDER_READING]
     assert "by 138.0 nats; on its own by -1.0 nats" in figure.verdicts[2].reading
     assert figure.verdicts[2].numbers["J = 100: SGLD minus SGHMC-S, by seed"] == [pytest.approx(9.0, abs=0.3)]
-    calm = table1.figure(QUICK, results({OLD: -1.0, "SGLD": -1.0}, {}, langevin=(105.0, 105.0)))
+    calm = belief.figure(QUICK, results({OLD: -1.0, "SGLD": -1.0}, {}, langevin=(105.0, 105.0)))
     assert [verdict.verdict for verdict in calm.verdicts] == [NOT_REPRODUCED] * 3
-    only_old = table1.figure(QUICK, results({OLD: 4.0}, {OLD: 11.0}, langevin=(140.0, 130.0)))
+    only_old = belief.figure(QUICK, results({OLD: 4.0}, {OLD: 11.0}, langevin=(140.0, 130.0)))
     assert [verdict.verdict for verdict in only_old.verdicts] == [UNDER_READING, UNDER_READING, REPRODUCED]
 
 
@@ -117,7 +112,7 @@ def test_a_fit_that_diverged_is_worse_than_any_number():
     assert belief.is_worse([diverged], given[-1:])
     assert not belief.is_worse(given[-1:], [diverged])
     given[len(belief.METHODS) + 1] = diverged
-    tables, verdicts = belief.halves(QUICK, given)
+    tables, verdicts = belief.judged(QUICK, given)
     assert tables[0].rows[0][2] == "diverged"
     assert verdicts[0].verdict == NOT_REPRODUCED
 
@@ -138,8 +133,8 @@ def test_the_full_table_is_the_paper_s(monkeypatch):
     assert len(belief.parts(QUICK)) == len(belief.METHODS) + 1 + len(belief.FITTED)
 
 
-def test_without_mnist_the_table_says_so(monkeypatch, no_topics, tmp_path):
+def test_without_mnist_the_table_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(belief, "unavailable", lambda: "there is no network.")
-    report = reproduce.reproduce(["table1"], effort=QUICK, out=tmp_path, progress=False)
+    report = reproduce.reproduce(["belief"], effort=QUICK, out=tmp_path, progress=False)
     assert report.parts == 0
     assert "there is no network" in report.figures[0].look

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from strang import lda
-from strang.reproduce import belief, table1, topics
+from strang.reproduce import topics
 from strang.reproduce.record import FULL, NOT_REPRODUCED, QUICK, REPRODUCED, UNDER_READING
 
 OLD, NEW = "SGHMC-E, old momentum", "SGHMC-E, new momentum"
@@ -40,9 +40,8 @@ def results(**changes):
     return list((found | changes).values())
 
 
-def test_tables_and_verdicts_follow_the_numbers(monkeypatch):
-    monkeypatch.setattr(belief, "unavailable", lambda: "not in this test")
-    figure = table1.figure(QUICK, results())
+def test_tables_and_verdicts_follow_the_numbers():
+    figure = topics.figure(QUICK, results())
     _, table = figure.tables
     assert [line[:3] for line in table.rows[:3:2]] == [["SGHMC-S", 0.02, 90.0], [OLD, 0.01, 110.0]]
     assert table.rows[2][-1] == "0.02, 0.04"
@@ -54,12 +53,12 @@ def test_tables_and_verdicts_follow_the_numbers(monkeypatch):
     assert len(figure.panels[0].series) == len(topics.METHODS)
     assert figure.verdicts[1].reading == f"at the friction of the table: {OLD}; where D h = 2.5: {NEW}"
     tame = {OLD: [row(0.01, 80.0, 2.0)], topics.ON_THE_SAME: [row(0.01, 100.0)]}
-    calm = table1.figure(QUICK, results(**tame, **{name: [row(0.02, 99.0, 1.0)] for name in topics.DAMPED}))
+    calm = topics.figure(QUICK, results(**tame, **{name: [row(0.02, 99.0, 1.0)] for name in topics.DAMPED}))
     assert [verdict.verdict for verdict in calm.verdicts] == [NOT_REPRODUCED] * 3
-    broken = table1.figure(QUICK, results(**{topics.ON_THE_SAME: [row(0.01, None)], NEW: [row(0.01, 99.0, 2.0)]}))
+    broken = topics.figure(QUICK, results(**{topics.ON_THE_SAME: [row(0.01, None)], NEW: [row(0.01, 99.0, 2.0)]}))
     assert [verdict.verdict for verdict in broken.verdicts] == [REPRODUCED, UNDER_READING, NOT_REPRODUCED]
     assert "1.33 times SGHMC's perplexity. On SGHMC's steps SGLD has no" in broken.verdicts[2].why
-    behind = table1.figure(QUICK, results(SGLD=[row(1e-4, 180.0)]))
+    behind = topics.figure(QUICK, results(SGLD=[row(1e-4, 180.0)]))
     assert behind.verdicts[2].verdict == REPRODUCED
 
 

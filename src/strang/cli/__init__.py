@@ -160,8 +160,8 @@ def reproduce(
 ) -> None:
     """Reproduce the paper as one HTML page: simulated points over exact curves, and a verdict on every claim.
 
-    Figures: fig1, fig2, fig3, unit (where the theory holds), order2 (how order 2 comes back), theorems, meanflow and
-    table1. A killed run goes on where it was.
+    Figures: fig1, fig2, fig3, unit (where the theory holds), order2 (how order 2 comes back), theorems, meanflow,
+    topics and belief (these two: table1). A killed run goes on where it was.
     """
     from .. import reproduce as paper
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from .. import cluster
 from ..errors import choose
 from ..progress import track
-from . import figure1, figure2, figure3, mean_flow, second_order, shelf, table1, theorems, unit
+from . import belief, figure1, figure2, figure3, mean_flow, second_order, shelf, theorems, topics, unit
 from .record import FULL, QUICK, Effort, Figure, Verdict
 from .shelf import keep, versions, write
 
@@ -23,8 +23,10 @@ FIGURES: dict[str, ModuleType] = {
     "order2": second_order,
     "theorems": theorems,
     "meanflow": mean_flow,
-    "table1": table1,
+    "topics": topics,
+    "belief": belief,
 }
+TOGETHER = {"table1": ["topics", "belief"], "all": list(FIGURES)}
 AGREE = 4.5  # standard errors
 
 
@@ -56,9 +58,10 @@ def reproduce(
     from . import page
 
     for name in names:
-        if name not in FIGURES and name != "all":
-            raise choose("figure", name, [*FIGURES, "all"])
-    chosen = list(FIGURES) if not names or "all" in names else list(dict.fromkeys(names))
+        if name not in FIGURES and name not in TOGETHER:
+            raise choose("figure", name, [*FIGURES, *TOGETHER])
+    asked = [each for name in names or ["all"] for each in TOGETHER.get(name, [name])]
+    chosen = list(dict.fromkeys(asked))
     (out / "parts").mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than after the first part
     made = hand_out(scheduler, chosen, effort, out / "parts", fresh, progress) if scheduler else 0
     report = make(chosen, effort, out / "parts", fresh and not made, progress)
