@@ -17,7 +17,7 @@ import pytest
 
 from browser import chromium, problems
 from strang import reproduce
-from strang.reproduce import belief, figure1, figure2, figure3, measure, second_order, shelf, topics
+from strang.reproduce import belief, figure1, figure2, figure3, measure, second_order, shelf, topics, unit
 from strang.reproduce.record import NOT_REPRODUCED, REPRODUCED, UNDER_READING, Effort, Part
 
 TINY = Effort("tiny", runs=8, steps=5_000, trace_runs=40, longest=400)
@@ -36,6 +36,7 @@ def made(tmp_path_factory):
         patch.setattr(figure3, "DECREASING_GRID", figure3.DECREASING_GRID[::12])
         patch.setattr(figure3, "FRICTIONS", (10.0,))
         patch.setattr(figure3, "CONTESTS", [contest for contest in figure3.CONTESTS if contest.tuned_at == 500])
+        patch.setitem(unit.LONGEST, "decreasing", 30_000)
         patch.delitem(second_order.PROBLEMS, "paper")
         patch.setitem(second_order.PROBLEMS, "well", second_order.PROBLEMS["precisions"])
         patch.setattr(belief, "unavailable", lambda: "not in this test")  # see test_reproduce_belief
