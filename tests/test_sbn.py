@@ -89,6 +89,23 @@ def test_scores_by_annealing_agree_with_enumeration(fitted, pictures):
     assert found["ais"]["images"] == 20
 
 
+def test_models_are_compared_image_by_image(fitted, pictures, tmp_path):
+    folder, plain = fitted[0], tmp_path / "plain.npz"
+    often = np.clip(np.load(pictures)["train"].mean(0), 0.01, 0.99)
+    np.savez(plain, W=np.zeros((16, 1)), b=np.zeros(1), c=np.log(often / (1 - often)))
+    given = ["sbn", "score", str(folder / "model.npz"), "--data", str(pictures), "--exact", "--against"]
+    found = json.loads(CliRunner().invoke(cli.app, [*given, str(plain), "--json"]).stdout)
+    test = np.load(pictures)["test"]
+    model, other = (-sbn.exact(files.load_model(path), test) for path in (folder / "model.npz", plain))
+    assert found["difference"] == pytest.approx(model.mean() - other.mean(), abs=1e-9)
+    assert found["difference_se"] == pytest.approx((model - other).std(ddof=1) / 20**0.5, abs=1e-9)
+    assert found["difference"] == pytest.approx(found["nll"] - found["against"], abs=1e-9)
+    same = CliRunner().invoke(cli.app, [*given, str(folder / "model.npz")]).stdout
+    assert "+0.000 ± 0.000, image by image" in same
+    missing = CliRunner().invoke(cli.app, [*given, str(tmp_path / "none.npz")])
+    assert isinstance(missing.exception, InputError)
+
+
 def test_weights_too_large_to_be_annealed_are_told(pictures, tmp_path):
     np.savez(tmp_path / "hot.npz", W=np.full((16, 2), 90.0), b=np.zeros(2), c=np.zeros(16))
     given = ["sbn", "score", str(tmp_path / "hot.npz"), "--data", str(pictures), "--temperatures", "10"]

@@ -108,6 +108,7 @@ def score(
     particles: Annotated[int, typer.Option(help="Runs of it for each image.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the annealing.")] = 0,
     exact: Annotated[bool, typer.Option("--exact", help="Sum over all hidden states (at most 20 units).")] = False,
+    against: Annotated[Path | None, typer.Option(help="Another .npz or folder to compare with, in pairs.")] = None,
     data: Source = None,
     binarisation: Binarisation = "bernoulli:0",
     json: Json = False,
@@ -116,5 +117,5 @@ def score(
     are averaged. On average the estimate is above the truth, never below."""
     from .. import sbn
 
-    result = sbn.score_files(models, data, binarisation, images, temperatures, particles, seed, exact)
+    result = sbn.score_files(models, data, binarisation, images, temperatures, particles, seed, exact, against)
     emit(result, json, sbn.describe_score(result))

@@ -76,7 +76,7 @@ def log_likelihood(
 ) -> np.ndarray:
     """log p(v) of every image by AIS: the logarithm of the mean weight of its particles. An image's estimate depends on
     the seed and its place among the images, not on how many others there are. It is NaN where the loops cannot hold it:
-    with weights beyond ±80, or activations beyond about ±100."""
+    with weights beyond ±80, or activations beyond about ±85."""
     temperatures, particles = whole("temperatures", temperatures), whole("particles", particles)
     seed = whole("seed", seed, 0, 2**64 - 1)
     if importlib.util.find_spec("numba") is None:

@@ -8,7 +8,7 @@ import numpy as np
 from ..errors import InputError
 from ..images import load
 from .files import load_model, samples_of
-from .scoring import ENUMERABLE, Score, exact, log_mean_exp, score
+from .scoring import ENUMERABLE, Score, exact, log_mean_exp, paired, score
 
 
 def score_files(
@@ -20,23 +20,28 @@ def score_files(
     particles: int,
     seed: int,
     enumerate_all: bool,
+    against: Path | None = None,
 ) -> dict[str, Any]:
-    """Score the parameters in files on test images."""
-    models = [load_model(file) for path in paths for file in samples_of(path)]
+    """Score the parameters in files on test images, and compare them with others image by image."""
+    models, others = samples_in(paths), samples_in([] if against is None else [against])
     images = load(data, binarisation)
     if count is not None and not 1 <= count <= len(images.test):
         raise InputError(f"images is {count}; there are {len(images.test)} test images.")
     test = images.test[:count]
-    if enumerate_all:
-        found = Score(-log_mean_exp([exact(model, test) for model in models], axis=0))
-    else:
-        found = score(models, test, temperatures=temperatures, particles=particles, seed=seed)
+
+    def judged(samples) -> Score:
+        if enumerate_all:
+            return Score(-log_mean_exp([exact(sample, test) for sample in samples], axis=0))
+        found = score(samples, test, temperatures=temperatures, particles=particles, seed=seed)
         if not np.isfinite(found.each).all():
             raise InputError(
                 "the weights are too large to be scored by annealing: one is beyond ±80, or they take the log odds "
-                f"of a pixel beyond about ±100. With at most {ENUMERABLE} hidden units write --exact."
+                f"of a pixel beyond about ±85. With at most {ENUMERABLE} hidden units write --exact."
             )
-    return {
+        return found
+
+    found = judged(models)
+    result = {
         "nll": found.nll,
         "nll_se": found.se,
         "images": len(test),
@@ -47,6 +52,16 @@ def score_files(
         "binarisation": images.binarisation,
         "seed": seed,
     }
+    if others:
+        other = judged(others)
+        difference, error = paired(found, other)
+        result |= {"against": other.nll, "difference": difference, "difference_se": error}
+    return result
+
+
+def samples_in(paths: list[Path]) -> list[dict[str, np.ndarray]]:
+    """The parameters in files and in folders of fits."""
+    return [load_model(file) for path in paths for file in samples_of(path)]
 
 
 def describe_score(result: dict[str, Any]) -> list[str]:
@@ -56,6 +71,11 @@ def describe_score(result: dict[str, Any]) -> list[str]:
         f"negative log likelihood {result['nll']:.3f} ± {result['nll_se']:.3f} nats an image: {what}, "
         f"{result['images']:,} test images (binarisation {result['binarisation']})"
     ]
+    if "against" in result:
+        lines.append(
+            f"against {result['against']:.3f} of the other: {result['difference']:+.3f} ± "
+            f"{result['difference_se']:.3f}, image by image (below 0: better)"
+        )
     if result["temperatures"]:
         lines.append(
             f"by {result['method']}, {result['temperatures']} temperatures, {result['particles']} "
