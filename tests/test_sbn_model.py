@@ -113,14 +113,13 @@ def test_a_sweep_needs_no_luck_with_large_weights():
         bias, rows, growth, (odds,) = kernel.laid_out(w[:, None].astype(np.float32), x.astype(np.float32), 1)
         none = kernel.activate(odds, np.zeros(1, bool), bias, rows, growth, kernel.LOST)
         assert none == pytest.approx(np.logaddexp(0, x).sum(), rel=1e-6)
-        both = np.logaddexp(0, x + w).sum()
-        assert kernel.log_of_large(odds, growth, 0) == pytest.approx(both, rel=1e-6)
-        assert not product_of(odds, growth, 0) < 1e300 if large else np.log(product_of(odds, growth, 0)) < both + 1e-4
+        assert kernel.log_product(odds, growth, 0) == pytest.approx(np.logaddexp(0, x + w).sum(), rel=1e-6)
+        assert (product_of(odds, growth, 0, 1.0) < 1e300) != large
 
 
 @numba.njit
-def product_of(odds, growth, row):
-    return kernel.product(odds, growth, row)
+def product_of(odds, growth, row, start):
+    return kernel.product(odds, growth, row, np.float32(start))
 
 
 @pytest.mark.parametrize("pixels", [1, 31, 32, 33, 784])
@@ -131,7 +130,8 @@ def test_a_product_has_all_factors_whatever_their_number(pixels):
     odds[:pixels], odds[pixels:] = np.exp(bias), np.exp(kernel.NEVER)
     for row, sign in ((0, 1), (2, 1), (3, -1), (5, -1)):
         literal = np.logaddexp(0, bias.astype(float) + sign * weights[:, row % 3]).sum()
-        assert np.log(product_of(odds, growth, row)) == pytest.approx(literal, rel=1e-6)
+        assert np.log(product_of(odds, growth, row, 1.0)) == pytest.approx(literal, rel=1e-6)
+        assert np.log(product_of(odds, growth, row, 0.5)) == pytest.approx(literal - 32 * np.log(2), rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["compiled", "array"])

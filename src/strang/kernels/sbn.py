@@ -2,7 +2,7 @@
 
 v_m ~ Bernoulli(s(x_m)), x = c + W h, so that log p(v | h) = v·x − log Z with Z = Π_m (1 + e^{x_m}). Of an image we keep
 the odds e^{x_m} and log Z. Turning unit j multiplies the odds by e^w, w = ±W_mj, and log p(v | h) changes by
-±Σ_m v_m W_mj less what log Z changes by: one product over the pixels and one logarithm tell what Z would be. Weights
+±Σ_m v_m W_mj less what log Z changes by: one product over the pixels tells what Z would be. Weights
 lie unit by unit, (J, M), as the loops read them, in rows that pixels which are never on fill up to whole pairs of
 vectors.
 """
@@ -14,7 +14,22 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 
-from .lanes import COMPILE, INLINE, LANE, LANES, LONG, ONES, aligned, in_llvm, length, load, multiply_add, open_arrays
+from .lanes import (
+    COMPILE,
+    INLINE,
+    LANE,
+    LANES,
+    LONG,
+    ONES,
+    VECTOR,
+    aligned,
+    in_llvm,
+    length,
+    load,
+    multiply_add,
+    open_arrays,
+    spread,
+)
 from .words import uniform
 
 LIMIT = 80.0  # |w| beyond this counts as this, so that e^w is a number in single precision
@@ -24,18 +39,20 @@ CLIPPED = (LEAST, MOST)  # ... and where the nearest will do
 NEVER = -60.0  # the log odds of pixels that only fill a row up
 REFRESH = 16  # sweeps after which the odds are computed anew, so that rounding does not add up
 WIDE = ir.DoubleType()
+PARTS = 2 * LANES  # of a product
 
 
 @in_llvm
-def product(typing, odds, growth, row):
-    """Π_m (1 + odds[m] growth[row, m]) with an even number of vectors a row: in single precision lane by lane, of which
-    each has but every 32nd factor, and of all lanes in double."""
+def product(typing, odds, growth, row, start):
+    """start^32 Π_m (1 + odds[m] growth[row, m]) with an even number of vectors a row: in single precision in each of 32
+    lanes, which has every 32nd factor and begins with `start`, and of all lanes in double."""
 
     def generate(context, builder, signature, arguments):
         odds, growth = open_arrays(context, builder, signature.args, arguments)
         blocks = builder.sdiv(length(builder, odds), ir.Constant(LONG, LANES))
         first = builder.mul(arguments[2], blocks)
-        totals = [cgutils.alloca_once_value(builder, ONES) for _ in range(2)]  # one would have to wait for itself
+        starts = spread(builder, arguments[3], VECTOR)
+        totals = [cgutils.alloca_once_value(builder, starts) for _ in range(2)]  # one would have to wait for itself
         with cgutils.for_range(builder, builder.sdiv(blocks, ir.Constant(LONG, 2))) as loop:
             for k, total in enumerate(totals):
                 block = builder.add(builder.mul(loop.index, ir.Constant(LONG, 2)), ir.Constant(LONG, k))
@@ -45,7 +62,7 @@ def product(typing, odds, growth, row):
         one, other = (builder.fpext(builder.load(total), ir.VectorType(WIDE, LANES)) for total in totals)
         return multiply_lanes(builder, builder.fmul(one, other))
 
-    return types.float64(odds, growth, types.intp), generate
+    return types.float64(odds, growth, types.intp, types.float32), generate
 
 
 def multiply_lanes(builder, vector):
@@ -61,9 +78,9 @@ def multiply_lanes(builder, vector):
 
 
 @numba.njit(**COMPILE)
-def log_of_large(odds, growth, row):
-    """log Π_m (1 + odds[m] growth[row, m]) where that leaves the range of `product`: four factors at a time, none of
-    which is above e^170, since neither odds nor growths are above e^85."""
+def log_product(odds, growth, row):
+    """log Π_m (1 + odds[m] growth[row, m]) whatever its range: four factors at a time, none of which is above e^170,
+    since neither odds nor growths are above e^85."""
     total = 0.0
     for first in range(0, odds.shape[0], 4):
         part = 1.0
@@ -71,13 +88,6 @@ def log_of_large(odds, growth, row):
             part *= 1.0 + np.float64(odds[m]) * np.float64(growth[row, m])
         total += math.log(part)
     return total
-
-
-@numba.njit(**INLINE)
-def log_partition(odds, growth, row):
-    """What log Z would be with the odds multiplied by this row of `growth`."""
-    found = product(odds, growth, row)
-    return math.log(found) if found < 1e300 else log_of_large(odds, growth, row)
 
 
 @numba.njit(**INLINE)
@@ -100,7 +110,7 @@ def activate(odds, hidden, bias, rows, growth, beyond):
     for m in range(bias.shape[0]):
         odds[m] = math.exp(odds[m])
     turn(odds, growth, growth.shape[0] - 1, beyond)
-    return log_partition(odds, growth, growth.shape[0] - 1)
+    return log_product(odds, growth, growth.shape[0] - 1)
 
 
 @numba.njit(**COMPILE)
@@ -111,15 +121,17 @@ def sweep(odds, log_z, hidden, prior, evidence, growth, power, state, beyond):
     is above the logit of a uniform number: whether it is on or off, it turns if the new log Z is below some bound. So a
     logarithm of the product is needed only of a unit that turns, and nothing waits for one."""
     gain, units = 0.0, hidden.shape[0]
+    start = np.float32(math.exp(-log_z / PARTS))  # the product stays about 1
+    base = -PARTS * math.log(start)
     for j in range(units):
         level = uniform(state)
         ahead = evidence[j] + (prior[j] - math.log(level / (1.0 - level))) / power
         bound = log_z - ahead if hidden[j] else log_z + ahead
         row = units + j if hidden[j] else j
-        z = product(odds, growth, row)
-        small = z < 1e300  # not where odds are NaN: then so is what follows
-        if z < math.exp(bound) if small else not log_of_large(odds, growth, row) >= bound:
-            before, log_z = log_z, math.log(z) if small else log_of_large(odds, growth, row)
+        z = product(odds, growth, row, start)
+        plain = 1e-300 < z < 1e300  # not where odds are NaN: then so is what follows
+        if z < math.exp(bound - base) if plain else not log_product(odds, growth, row) >= bound:
+            before, log_z = log_z, base + math.log(z) if plain else log_product(odds, growth, row)
             gain += before - log_z + (-evidence[j] if hidden[j] else evidence[j])
             turn(odds, growth, row, beyond)
             hidden[j] = not hidden[j]
