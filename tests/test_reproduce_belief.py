@@ -34,11 +34,15 @@ def test_a_grid_is_tried_point_by_point(stripes):
     assert not any(point["diverged"] for point in points)
 
 
-def test_what_cannot_be_scored_is_said_to_explode(stripes):
+def test_what_cannot_be_scored_is_said_to_be_lost(stripes):
     """SGLD with steps far above its limit: its weights may grow beyond single precision, and are no number then."""
-    points = belief.try_grid(method="SGLD", sizes=[1e9, 1e-6], frictions=None, steps=3)
+    points = belief.try_grid(method="SGLD", sizes=[1e9, 0.5, 1e-6], frictions=None, steps=3)
     json.dumps(points, allow_nan=False)
-    assert [belief.state({**point, "independent": np.inf}, None) for point in points] == ["explodes", "survives"]
+    exploded, lost, fine = (belief.state({**point, "independent": np.inf}, None) for point in points)
+    assert exploded == "explodes" if points[0]["diverged"] else exploded.startswith("lost")
+    assert not points[1]["diverged"]
+    assert (lost, fine) == ("lost: log odds beyond what can be scored", "survives")
+    assert belief.state({**points[1], "diverged": True}, None) == "explodes"
 
 
 def test_a_fit_is_scored_at_its_end_and_on_the_way(stripes):

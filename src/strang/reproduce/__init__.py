@@ -156,12 +156,15 @@ def describe(report: Report, out: Path) -> list[str]:
     width = max((len(verdict.verdict) for verdict in report.verdicts), default=0)
     lines = [f"{verdict.verdict:{width}}  {verdict.where}: {verdict.claim}" for verdict in report.verdicts]
     counts = Counter(verdict.verdict for verdict in report.verdicts)
+    agreed = [
+        f"{points['within']} of {points['count']} simulated points are within {AGREE} standard errors of their exact "
+        f"values, the farthest at {points['largest']:.2f}"
+    ]
     return [
         *lines,
         "",
         "; ".join(f"{count} {kind}" for kind, count in counts.items()),
-        f"{points['within']} of {points['count']} simulated points are within {AGREE} standard errors of their exact "
-        f"values, the farthest at {points['largest']:.2f}",
+        *(agreed if points["count"] else []),
         f"{report.reused} of {report.parts} parts were taken from {out / 'parts'} (same code, versions and settings; "
         "--fresh makes them anew)"
         if report.reused

@@ -227,8 +227,10 @@ def reference(points, calm) -> list[float | None]:
 
 
 def state(row: dict[str, Any], calm: float | None) -> str:
-    if row["diverged"] or row["nll"] is None:
+    if row["diverged"]:
         return "explodes"
+    if row["nll"] is None:
+        return "lost: log odds beyond what can be scored"
     if row["nll"] > row["independent"]:
         return "lost: worse than independent pixels"
     if calm is not None and row["temperature"] is not None and row["temperature"] > HEAT * calm:
@@ -292,7 +294,7 @@ def explosions(surveys: dict[str, list[dict[str, Any]]]) -> Verdict:
 
 
 def by(nats: float) -> str:
-    return f"by {nats:.1f} nats" if np.isfinite(nats) else "where it explodes"
+    return f"by {nats:.1f} nats" if np.isfinite(nats) else "where it runs away beyond what can be scored"
 
 
 def langevin(surveys: dict[str, list[dict[str, Any]]], fits) -> Verdict:
