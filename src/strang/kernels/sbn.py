@@ -2,9 +2,8 @@
 
 v_m ~ Bernoulli(s(x_m)), x = c + W h, so that log p(v | h) = v·x − log Z with Z = Π_m (1 + e^{x_m}). Of an image we keep
 the odds e^{x_m} and log Z. Turning unit j multiplies the odds by e^w, w = ±W_mj, and log p(v | h) changes by
-±Σ_m v_m W_mj less what log Z changes by: one product over the pixels tells what Z would be. Weights
-lie unit by unit, (J, M), as the loops read them, in rows that pixels which are never on fill up to whole pairs of
-vectors.
+±Σ_m v_m W_mj less what log Z changes by: one product over the pixels tells what Z would be. Weights lie unit by unit,
+(J, M), as the loops read them, in rows that pixels which are never on fill up to whole pairs of vectors.
 """
 
 import math
