@@ -1,9 +1,10 @@
 """One choice among many topics in a few vector instructions, for the loops of `lda`.
 
 Topics lie in blocks of 16 lanes, topic 16 b + l being lane l of block b. One pass adds up the products lane by lane and
-keeps what every lane held after each block; a choice then takes the lane first and its block afterwards, which inverts the distribution function of the topics in another order. Nothing is reassociated: the sums have the same bits
-on every machine. There are no branches and no stores to single topics either, both of which would make a processor wait
-for one document's draw before it begins with another's.
+keeps what every lane held after each block; a choice then takes the lane first and its block afterwards, which inverts
+the distribution function of the topics in another order. Nothing is reassociated: the sums have the same bits on every
+machine. There are no branches and no stores to single topics either, both of which would make a processor wait for one
+document's draw before it begins with another's.
 """
 
 import numba
