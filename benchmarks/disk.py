@@ -25,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import strang
-from strang.prepare import prepare
-from strang.run import finish
+from strang.run.result import finish
+from strang.sampling.request import prepare
 
 ROUNDS, FEATURES, BATCH = 15, 256, 256
 
@@ -58,7 +58,7 @@ def write(path: Path, rows: int, *shape: int) -> None:
 
 def against_memory(folder: Path, rows: int, steps: int) -> None:
     """Seconds and CPU seconds a step from memory and from disk, in turns."""
-    path, how = folder / "rows.npy", {"batch": BATCH, "order": "reshuffled"}
+    path, how = folder / "rows.npy", {"batch_size": BATCH, "batch_order": "reshuffled"}
     if not path.exists():
         write(path, rows, FEATURES + 1)
     sources = {"memory": strang.data.arrays(np.load(path), **how), "disk": strang.data.files(path, **how)}
@@ -90,7 +90,7 @@ def against_memory(folder: Path, rows: int, steps: int) -> None:
 
 def one_size(path: str, steps: int) -> None:
     """In a process of its own: seconds a step, and the most memory ever."""
-    data = strang.data.files(path, batch=BATCH, order="reshuffled")
+    data = strang.data.files(path, batch_size=BATCH, batch_order="reshuffled")
     data.verify()
     job = prepare(model(1, 256, 128), data, strang.SGHMC(10.0), step_size=1e-9, steps=steps, average=None)
     finish(replace(job, steps=10), False)  # compiles

@@ -11,10 +11,11 @@ import sys
 import numpy as np
 
 import strang
-from strang import experiment, schedule
-from strang.data import ORDERS
+from strang import schedule
+from strang.data.orders import ORDERS
+from strang.integrators.schemes import named
+from strang.paper import gaussian as experiment
 from strang.theory.linear import stability_limit
-from strang.words import named
 
 
 def draw(random: np.random.Generator) -> dict:

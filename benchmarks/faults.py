@@ -24,7 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
-from strang.store import read_arrays, read_series
+from strang.storage.series import read_series
+from strang.storage.store import read_chain
 
 STRANG = [sys.executable, "-c", "from strang.cli import main; main()"]
 TIMES = ("seconds", "per_second")  # how the names of times end
@@ -36,8 +37,8 @@ PAUSE = 0.05  # about as long as there is between two saves
 
 
 def gaussian(scratch: Path) -> list[str]:
-    return [*STRANG, "sample", "gaussian", "--step-size", "0.01", "--steps", "400000", "--chains", "20", "--batches",
-            "full", "--data-size", "50", "--every", "2000", "--thin", "100", "--json"]  # fmt: skip
+    return [*STRANG, "sample", "gaussian", "--step-size", "0.01", "--steps", "400000", "--chains", "20",
+            "--batch-order", "full", "--data-size", "50", "--every", "2000", "--thin", "100", "--json"]  # fmt: skip
 
 
 def bnn(scratch: Path) -> list[str]:
@@ -50,12 +51,12 @@ def sample_bnn(folder: Path) -> None:
 
     import strang
 
-    strang.distributed.start()  # where it was launched as one of several
+    strang.parallel.start()  # where it was launched as one of several
     rng = np.random.default_rng(0)
     x, labels = rng.normal(size=(500, 20)).astype(np.float32), rng.integers(0, 3, 500)
     run = strang.sample(
         strang.models.BNN((20, 30, 3)),
-        strang.data.arrays((x, labels), batch=25),
+        strang.data.arrays((x, labels), batch_size=25),
         strang.SGHMC(friction=5.0),
         step_size=5e-3,
         steps=3_000,
@@ -78,7 +79,7 @@ def sbn(scratch: Path) -> list[str]:
 
 
 def lda(scratch: Path) -> list[str]:
-    from strang.lda.prepare import prepare
+    from strang.lda.text.prepare import prepare
 
     counts = np.random.default_rng(0).poisson(0.4, (400, 100))
     rows, columns = np.nonzero(counts)
@@ -86,7 +87,7 @@ def lda(scratch: Path) -> list[str]:
     np.savez(scratch / "bags.npz", indptr=indptr, indices=columns, counts=counts[rows, columns])
     (scratch / "words.txt").write_text("".join(f"w{chr(97 + i // 26)}{chr(97 + i % 26)}\n" for i in range(100)))
     prepare(scratch / "bags.npz", scratch / "corpus", vocabulary=scratch / "words.txt", progress=False)
-    return [*STRANG, "lda", "fit", str(scratch / "corpus"), "--topics", "5", "--passes", "60", "--batch", "20",
+    return [*STRANG, "lda", "fit", str(scratch / "corpus"), "--topics", "5", "--passes", "60", "--batch-size", "20",
             "--samples", "60", "--test-documents", "40", "--sweeps", "4", "--json"]  # fmt: skip
 
 
@@ -172,7 +173,7 @@ def where(folder: Path) -> str:
     """What the kill came into the middle of, by what is left on the disk."""
     if not (folder / "chain.npz").exists():
         return "before"
-    step = int(read_arrays(folder / "chain.npz")[".step"])
+    step = int(read_chain(folder / "chain.npz")[".step"])
     unfinished = list(folder.rglob(".*.*.[0-9]*")) or any(line["step"] > step for line in read_series(folder))
     ahead = any(int(path.stem.split("-")[1]) > step for path in folder.rglob("kept-*.npz"))
     return "in" if unfinished or ahead else "between"

@@ -4,7 +4,7 @@
 
 CORPUS is a folder that `strang lda prepare` made. The last 1,000 documents are held out; of these half the tokens are
 seen and half scored. All get alpha = 0.1 and beta = 0.01, the documents in memory, and so many CPU seconds of training
-(or passes, if these are over first); perplexity is document completion by `strang.lda.score` for every one of them.
+(or passes, if these are over first); perplexity is document completion by `strang.lda.completion` for every one.
 Strang runs with the defaults of `strang lda fit`. `last` is one set of topics, `averaged` the mean of predictive
 probabilities over up to 20 sets of the latter half so far, which the others do not offer. Strang's compilation is not
 in its time, but printed beside it; nor are the others' imports and conversions. The other libraries have an environment
@@ -24,9 +24,10 @@ import jax
 import numpy as np
 
 from peers import HERE, python_for
-from strang.lda import learning, open_corpus
-from strang.lda.score import add_sample, begin, perplexity, score_topics, split
-from strang.run import run_blocks
+from strang.lda import fitting as learning
+from strang.lda import open_corpus
+from strang.lda.completion import add_sample, begin, perplexity, score_topics, split
+from strang.run.driver import run_blocks
 
 ALPHA, HELD_OUT = 0.1, 1000
 LOOKS, AVERAGED = 16, 20  # times at which topics are scored, and sets of topics in an average
@@ -42,7 +43,7 @@ def with_strang(train, topics: int, seconds: float, passes: float | None):
     every = max(1, train.documents // settings["batch"] // 4)
     blocks = run_blocks(job, every)
     chain, _ = next(blocks)
-    compiling, a_step = time.process_time() - begun, job.inputs.data.batch / train.documents
+    compiling, a_step = time.process_time() - begun, job.inputs.data.batch_size / train.documents
     started = time.process_time()
     first = int(chain.step)
     spent, found = 0.0, []

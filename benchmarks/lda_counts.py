@@ -17,10 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numba
 import numpy as np
 
-from strang.kernels import lda
-from strang.kernels.lda_documents import as_bags, as_documents
-from strang.kernels.words import uniform
 from strang.lda import open_corpus
+from strang.lda.kernels import gibbs as lda
+from strang.lda.kernels.documents import as_bags, as_documents
+from strang.util.host_random import uniform
 
 SWEEPS, ALPHA, WORDS = 10, 0.1, 7702  # words of a drawn corpus
 

@@ -17,10 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from strang import random
-from strang.chain import advance
-from strang.lda import from_csr, learning, open_corpus
-from strang.models import LDA
+from strang.lda import fitting as learning
+from strang.lda import from_csr, open_corpus
+from strang.lda.model import LDA
+from strang.sampling.chain import advance
+from strang.util import random
 
 STEPS = 20
 DYNAMICS = {"sgrld": {}, "sghmc": {"dynamics": "sghmc"}}
@@ -52,7 +53,7 @@ def of_kind(job, kind):
 
 
 def measure(corpus, given, settings) -> None:
-    settings = {**learning.DEFAULTS, "topics": given.topics, "batch": given.documents, "passes": 1e4, **settings}
+    settings = {**learning.DEFAULTS, "topics": given.topics, "batch_size": given.documents, "passes": 1e4, **settings}
     job = learning.job_of(learning.completed(settings, corpus), corpus)
     jobs = {"whole": job, "handed over": of_kind(job, HandedOver), "dense": of_kind(job, AtHand)}
     position, key = job.chain.state.position[0], job.chain.keys.noise[0]

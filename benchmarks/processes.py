@@ -14,8 +14,8 @@ import subprocess
 import sys
 import time
 
-from strang import distributed
-from strang.launch import STRANG
+from strang.parallel import processes
+from strang.parallel.launch import STRANG
 
 NUMBERS = {"gaussian": 1, "1000 documents": 200 * 7702, "4000 documents": 200 * 7702}
 STEPS = {"gaussian": 2000, "1000 documents": 4, "4000 documents": 4}
@@ -25,12 +25,12 @@ def job_of(name: str, devices):
     import numpy as np
 
     import strang
-    from strang.prepare import prepare
+    from strang.sampling.request import prepare
 
     rng = np.random.default_rng(0)
     settings = {"average": None, "steps": 10**6, "devices": devices}
     if name == "gaussian":
-        data = strang.data.arrays(rng.normal(size=1000).astype(np.float32), batch=100)
+        data = strang.data.arrays(rng.normal(size=1000).astype(np.float32), batch_size=100)
         return prepare(strang.models.Gaussian(), data, strang.SGHMC(friction=10.0), step_size=1e-3, **settings)
     from strang.lda import from_csr
 
@@ -38,8 +38,8 @@ def job_of(name: str, devices):
     batch = int(name.split()[0])
     indices = np.concatenate([rng.choice(7702, 100, replace=False) for _ in range(4 * batch)])
     corpus = from_csr(np.arange(0, len(indices) + 1, 100), indices, np.ones(len(indices), int), words)
-    model = strang.models.LDA(200, 7702, parametrisation="expanded-mean", documents=corpus)
-    data = strang.data.arrays(np.arange(4 * batch, dtype=np.uint32), batch=batch, order="reshuffled")
+    model = strang.lda.TopicModel(200, 7702, parametrisation="expanded-mean", documents=corpus)
+    data = strang.data.arrays(np.arange(4 * batch, dtype=np.uint32), batch_size=batch, batch_order="reshuffled")
     return prepare(model, data, strang.SGRLD(), step_size=1e-4, **settings)
 
 
@@ -47,13 +47,13 @@ def measure(name: str, devices: int) -> None:
     """Seconds a step in this process, told by the first of them; so many devices of a single process share it."""
     cores = sorted(os.sched_getaffinity(0))
     if devices == 1:
-        os.sched_setaffinity(0, {cores[int(os.environ.get(distributed.RANK, 0)) % len(cores)]})
-    distributed.start()
+        os.sched_setaffinity(0, {cores[int(os.environ.get(processes.RANK, 0)) % len(cores)]})
+    processes.start()
     if devices > 1:
         import jax
 
         jax.config.update("jax_num_cpu_devices", devices)
-    from strang.team import Team
+    from strang.parallel.team import Team
 
     team = Team(job_of(name, 1 if devices == 1 else (1, devices)), 1)
     team.advance(2)  # compiles
@@ -63,7 +63,7 @@ def measure(name: str, devices: int) -> None:
         team.advance(2 + (k + 1) * STEPS[name])
         best = min(best, time.perf_counter() - started)
         work = min(work, time.process_time() - worked)
-    if distributed.rank() == 0:
+    if processes.rank() == 0:
         print(json.dumps({"seconds": best / STEPS[name], "cpu": work / STEPS[name]}))
 
 
@@ -73,12 +73,12 @@ def measure_devices(count: int) -> None:
 
     jax.config.update("jax_num_cpu_devices", count)
     import numpy as np
+    from strang.parallel.team import Team
 
     import strang
-    from strang.prepare import prepare
-    from strang.team import Team
+    from strang.sampling.request import prepare
 
-    data = strang.data.arrays(np.random.default_rng(0).normal(size=1000).astype(np.float32), batch=10)
+    data = strang.data.arrays(np.random.default_rng(0).normal(size=1000).astype(np.float32), batch_size=10)
     settings = {"step_size": 1e-3, "chains": 200, "steps": 10**6, "average": None, "groups": 2, "devices": count}
     team = Team(prepare(strang.models.Gaussian(), data, strang.SGHMC(friction=10.0), **settings), 1)
     team.advance(256)

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import strang
-from strang.chain import advance
-from strang.kernels import sbn as kernel
-from strang.kernels.words import streams
-from strang.models import SBN
-from strang.prepare import prepare
+from strang.sampling.chain import advance
+from strang.sampling.request import prepare
+from strang.sbn.kernels import gibbs as kernel
+from strang.sbn.model import SBN
+from strang.util.host_random import streams
 
 PIXELS = 784
 rng = np.random.default_rng(0)
@@ -37,7 +37,7 @@ def least(function, times: int = 5) -> float:
 
 def iteration(hidden: int, batch: int, sweeps: int, steps: int = 10) -> float:
     """CPU milliseconds of one SGHMC iteration: batch, sweeps, gradient, step."""
-    data = strang.data.arrays(IMAGES, batch=batch)
+    data = strang.data.arrays(IMAGES, batch_size=batch)
     job = prepare(
         SBN(hidden, PIXELS, sweeps=sweeps), data, strang.SGHMC(friction=36.0), step_size=1e-5, steps=100, average=None
     )

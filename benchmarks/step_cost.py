@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import strang
-from strang import random
-from strang.chain import advance
-from strang.gradient import batch_gradient
-from strang.prepare import prepare
+from strang.gradients.estimators import batch_gradient
+from strang.sampling.chain import advance
+from strang.sampling.request import prepare
+from strang.util import random
 
 STEPS, ROUNDS = 64, 7
 
@@ -62,7 +62,7 @@ def seconds(function) -> float:
 
 
 def compare(name: str, model, rows, batch: int) -> None:
-    data = strang.data.arrays(rows, batch=batch)
+    data = strang.data.arrays(rows, batch_size=batch)
     jobs = {
         what: prepare(model, data, strang.SGHMC(10.0), step_size=1e-6, steps=10**6, average=average)
         for what, average in (("no average", None), ("averaging all", lambda position: position))

@@ -41,7 +41,7 @@ def curve(weights):
 
 run = strang.sample(
     strang.Model(log_prior, log_likelihood, init=weights),
-    strang.data.arrays((x, y), order="full"),  # so few data need no minibatches
+    strang.data.arrays((x, y), batch_order="full"),  # so few data need no minibatches
     strang.SGHMC(friction=5.0),
     step_size=2e-3,
     steps=10_000,

@@ -49,7 +49,7 @@ def probabilities(parameters):
 
 run = strang.sample(
     strang.Model(log_prior, log_likelihood, init=lambda key: network.init(key, points[0])),
-    strang.data.arrays(moons(100, seed=0), batch=20, order="symmetric"),
+    strang.data.arrays(moons(100, seed=0), batch_size=20, batch_order="symmetric"),
     strang.SGHMC(friction=3.0),
     step_size=0.02,
     steps=4_000,

@@ -19,8 +19,9 @@ import optax
 
 import strang
 from strang import calibration
-from strang.charts.draw import png
-from strang.charts.panel import Panel, Series
+from strang.gradients.full import batch_gradient
+from strang.report.figures import png
+from strang.report.panels import Panel, Series
 
 
 def main():
@@ -31,7 +32,7 @@ def main():
     given = parser.parse_args()
     out = given.out or Path("runs") / ("mnist-quick" if given.quick else "mnist")
 
-    digits = strang.images.digits(given.data)
+    digits = strang.data.images.digits(given.data)
     rows = len(digits.train[0]) if not given.quick else 2000
     train = tuple(array[:rows] for array in digits.train)
     images, labels = digits.test
@@ -39,7 +40,7 @@ def main():
 
     widths = (images.shape[1], hidden, 10)
     model = strang.models.BNN(widths, prior_sd=5.0)
-    data = strang.data.arrays(train, batch=100, order="symmetric")
+    data = strang.data.arrays(train, batch_size=100, batch_order="symmetric")
 
     # A posterior narrows as 1/√N, and its time scales with it. The step falls to a quarter, so that the latter half of
     # the run, from which the draws are taken, is cool: look at the temperature that is printed.
@@ -58,7 +59,7 @@ def main():
         store=out,
     )
     print(run)
-    draws = jax.tree.map(lambda leaf: leaf[25:], run.samples)  # the latter half, of all chains
+    draws = jax.tree.map(lambda leaf: leaf[:, -25:], run.samples)  # the latter half, of all chains
 
     without_prior = strang.models.BNN(widths, prior_sd=1e6)
     predictions = {
@@ -78,15 +79,15 @@ def main():
 def mode(model, data, steps):
     """The most probable weights, by Adam on the same minibatches, one gradient a step."""
     optimiser = optax.adam(optax.cosine_decay_schedule(1e-3, steps))
-    keys = strang.random.chain_keys(0, 1)
+    keys = strang.util.random.chain_keys(0, 1)
 
     @jax.jit
     def descend(data):
-        start = model.init(strang.random.jax_key(keys.start[0]))
+        start = model.init(strang.util.random.jax_key(keys.start[0]))
 
         def step(l, carry):
             position, state = carry
-            slope = strang.gradient.batch_gradient(model, position, data.get(keys.batch[0], l.astype("uint32")), None)
+            slope = batch_gradient(model, position, data.get(keys.batch[0], l.astype("uint32")), None)
             updates, state = optimiser.update(slope, state)
             return optax.apply_updates(position, updates), state
 

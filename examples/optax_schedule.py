@@ -25,7 +25,7 @@ print(f"{'':24}error of the mean    error of the variance    (in posterior stand
 for name, step_size in step_sizes.items():
     run = strang.sample(
         model,
-        strang.data.arrays(x, batch=10),
+        strang.data.arrays(x, batch_size=10),
         strang.SGHMC(friction=50.0),
         step_size=step_size,
         steps=steps,

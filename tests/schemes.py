@@ -8,8 +8,9 @@ from itertools import permutations
 from typing import NamedTuple
 
 import strang
-from strang.certificate.invariant import bowl, ordinary
-from strang.integrator import Step, spell
+from strang.dynamics.fields import example
+from strang.dynamics.sgrhmc import bowl
+from strang.integrators.words import Step, spell
 
 COORDINATE = strang.SGNHT(friction=1.3, gain=0.7, thermostat="coordinate")
 RIEMANN = strang.SGRHMC(metric=bowl, friction=1.3, iterations=3)  # three sweeps do to h³ and compile in half the time
@@ -39,7 +40,7 @@ def palindromes(letters: str) -> list[str]:
 
 def words(dynamics, alphabet: str, letters, invariant=None) -> list[Scheme]:
     """One scheme a word; `invariant` is one order for all of them or says it of each."""
-    instance = ordinary(dynamics)
+    instance = example(dynamics)
     return [
         Scheme(
             instance,
@@ -55,7 +56,7 @@ def words(dynamics, alphabet: str, letters, invariant=None) -> list[Scheme]:
 def named(dynamics, **invariant) -> list[Scheme]:
     """Every name in `steps`."""
     return [
-        Scheme(ordinary(dynamics), step, invariant.get(name.replace("-", "_"))) for name, step in dynamics.steps.items()
+        Scheme(example(dynamics), step, invariant.get(name.replace("-", "_"))) for name, step in dynamics.steps.items()
     ]
 
 

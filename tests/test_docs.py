@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import strang
-from strang.certificate import weak_order
+from strang.theory.certificate import weak_order
 
 ROOT = Path(__file__).resolve().parent.parent
 

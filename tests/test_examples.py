@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strang.store import read_series
+from strang.storage.series import read_series
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -28,12 +28,12 @@ STEPS = 200_000 if problem.y is None else 40_000
 VARIANTS = {
     "strang chen:ABOBA": {},
     "strang euler-old": {"integrator": "euler-old"},
-    "strang, symmetric batches": {"order": "symmetric"},
-    "strang, control variates": {"gradient": strang.gradient.control_variate()},
+    "strang, symmetric batches": {"batch_order": "symmetric"},
+    "strang, control variates": {"gradient": strang.gradients.control_variate()},
 }
 for name, changes in VARIANTS.items():
     settings = dict(changes)
-    data = strang.data.arrays(rows, batch=problem.batch, order=settings.pop("order", "iid"))
+    data = strang.data.arrays(rows, batch_size=problem.batch, batch_order=settings.pop("batch_order", "iid"))
     run = strang.sample(
         model,
         data,

@@ -1,36 +1,53 @@
-"""Stochastic-gradient MCMC with symmetric splitting integrators."""
+"""Stochastic-gradient MCMC with symmetric splitting integrators, and an honest account of how wrong each answer is.
 
-__version__ = "0.1.0"
+`help(strang.sample)` tells how to run it; `strang.data` wraps the data, `strang.Model` the model.
+"""
 
-from . import calibration as calibration
-from . import certificate as certificate
-from . import cluster as cluster
-from . import data as data
-from . import distributed as distributed
-from . import gradient as gradient
-from . import images as images
-from . import models as models
-from . import sbn as sbn
-from . import schedule as schedule
-from . import theory as theory
-from .dynamics import SGHMC as SGHMC
-from .dynamics import SGLD as SGLD
-from .dynamics import SGNHT as SGNHT
-from .dynamics import SGRHMC as SGRHMC
-from .dynamics import SGRLD as SGRLD
-from .errors import InputError as InputError
-from .errors import need as _need
-from .integrator import Step as Step
-from .integrator import spell as spell
-from .models import Model as Model
-from .run import DivergenceWarning as DivergenceWarning
-from .run import Run as Run
-from .run import blocks as blocks
-from .run import sample as sample
+from typing import TYPE_CHECKING
 
+from strang.util.lazy import lazy
+from strang.util.version import __version__ as __version__
 
-def __getattr__(name: str):
-    """`strang.LDA` is a scikit-learn estimator, which only its users need to have installed."""
-    if name == "LDA":
-        return _need("strang.lda.estimator", "sklearn").LDA
-    raise AttributeError(f"module 'strang' has no attribute {name!r}")
+if TYPE_CHECKING:
+    from strang import calibration as calibration
+    from strang import data as data
+    from strang import gradients as gradients
+    from strang import lda as lda
+    from strang import models as models
+    from strang import parallel as parallel
+    from strang import sbn as sbn
+    from strang import schedule as schedule
+    from strang import theory as theory
+    from strang.applications import resume as resume
+    from strang.dynamics import SGHMC as SGHMC
+    from strang.dynamics import SGLD as SGLD
+    from strang.dynamics import SGNHT as SGNHT
+    from strang.dynamics import SGRHMC as SGRHMC
+    from strang.dynamics import SGRLD as SGRLD
+    from strang.integrators.words import Step as Step
+    from strang.integrators.words import spell as spell
+    from strang.lda.estimator import LDA as LDA
+    from strang.models import Model as Model
+    from strang.run import DivergenceWarning as DivergenceWarning
+    from strang.run import Run as Run
+    from strang.run import Stepper as Stepper
+    from strang.run import blocks as blocks
+    from strang.run import cluster as cluster
+    from strang.run import sample as sample
+    from strang.theory import certificate as certificate
+    from strang.util.errors import InputError as InputError
+
+_MODULES = ("calibration", "data", "gradients", "lda", "models", "parallel", "sbn", "schedule", "theory")
+_HOMES = {
+    **{name: f"strang.{name}" for name in _MODULES},
+    **dict.fromkeys(("SGHMC", "SGLD", "SGNHT", "SGRHMC", "SGRLD"), "strang.dynamics"),
+    **dict.fromkeys(("Step", "spell"), "strang.integrators.words"),
+    **dict.fromkeys(("DivergenceWarning", "Run", "Stepper", "blocks", "cluster", "sample"), "strang.run"),
+    "InputError": "strang.util.errors",
+    "LDA": "strang.lda.estimator",
+    "Model": "strang.models",
+    "certificate": "strang.theory",
+    "resume": "strang.applications",
+}
+__all__ = ["__version__", *_HOMES]
+__getattr__, __dir__ = lazy(__name__, _HOMES, extra="sklearn")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .errors import InputError
+from strang.util.errors import InputError
 
 
 class Bin(NamedTuple):

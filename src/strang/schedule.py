@@ -1,6 +1,6 @@
 """Step sizes as functions of the step number l = 1, 2, ...
 
-A schedule is a number, a number a chain, or a callable: one of those below, any Optax schedule, any function of l.
+A schedule is a number, one per chain, or a callable: one of those below, any Optax schedule, any function of l.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .errors import InputError
+from strang.util.errors import InputError, first_line
 
 
 @jax.tree_util.register_dataclass
@@ -95,14 +95,19 @@ def slowing(scale, alpha, delay=1000.0) -> Slowing:
 
 
 def as_schedule(step_size, steps: int, chains: int):
-    """The schedule that the caller meant, checked over the whole run: positive, finite, one size or one a chain."""
+    """The schedule that the caller meant, checked over the whole run: positive, finite, one size or one per chain."""
     schedule = step_size
     if not isinstance(step_size, Fixed | Decreasing | Slowing | Function):
         schedule = Function(step_size) if callable(step_size) else Fixed(np.asarray(step_size))
     if not all(np.asarray(leaf).dtype.kind in "fiu" for leaf in jax.tree.leaves(schedule)):
-        raise InputError(f"step_size is {step_size!r}; write a number, a number a chain, or a function of the step.")
+        raise InputError(f"step_size is {step_size!r}; write a number, one per chain, or a function of the step.")
     schedule = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), schedule)
-    sizes = probe(schedule, steps)
+    try:
+        sizes = probe(schedule, steps)
+    except Exception as error:  # a function of the user's
+        raise InputError(
+            f"step_size fails as a function of the step number ({type(error).__name__}: {first_line(error)})."
+        ) from error
     if sizes.shape[1:] not in ((), (chains,)):
         raise InputError(
             f"step_size has shape {sizes.shape[1:]}; write one number, or one for each of {chains} chains."

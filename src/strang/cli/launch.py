@@ -6,12 +6,9 @@ from typing import Annotated
 
 import typer
 
-from .. import distributed
+from strang.parallel import processes
 
 SHARED = (["sample"], ["resume"], ["sbn", "fit"], ["lda", "fit"])  # commands whose work several processes share
-Parts = Annotated[
-    int | None, typer.Option(help="Cut each batch in so many parts for processes to share; by default one each.")
-]
 
 
 def launch(
@@ -23,7 +20,7 @@ def launch(
     Example: strang launch -n 4 -- strang lda fit CORPUS --store DIR. If one is killed the others end at once, and the
     same command goes on from the last save, bit for bit, with as many processes or fewer.
     """
-    from ..launch import launch as run
+    from strang.parallel.launch import launch as run
 
     raise typer.Exit(run(command, processes))
 
@@ -33,14 +30,16 @@ def join(arguments: list[str]) -> bool:
     done by the first alone."""
     words = [word for word in arguments if not word.startswith("-")]
     if any(words[: len(name)] == name for name in SHARED) and not {"--help", "--version"} & set(arguments):
-        distributed.start()
+        processes.start()
+        if processes.rank():  # the first one prints for all
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return True
-    return distributed.rank() == 0
+    return processes.rank() == 0
 
 
 def leave(status: int) -> None:
     """End this process; where others wait for it, without waiting for them."""
-    if status and distributed.COORDINATOR in os.environ:
+    if status and processes.COORDINATOR in os.environ:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

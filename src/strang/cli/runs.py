@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ..errors import InputError, need
-from .base import Json, emit
+from strang.util.command_line import Json, emit
+from strang.util.errors import need
 
 Folder = Annotated[Path, typer.Argument(help="The folder given as --store.")]
 
@@ -17,25 +17,10 @@ def resume(
     json: Json = False,
 ) -> None:
     """Go on with a stored run, bit for bit as if it had never stopped, and print what it would have printed."""
-    from .. import experiment, sbn
-    from ..store import read_spec
+    from strang.applications import resumed
 
-    if steps is not None and steps < 1:
-        raise InputError(f"steps is {steps}; write how many more to make, at least 1.")
-    spec = read_spec(folder)
-    match spec["about"].get("command"):
-        case "sample gaussian":
-            result = experiment.resume(folder, spec, steps)
-            emit(result, json, experiment.describe(result))
-        case "sbn fit":
-            result = sbn.resume(folder, spec, steps)
-            emit(result, json, sbn.describe(folder, result))
-        case "lda fit":
-            lda = need("strang.lda", "lda")
-            result = lda.learning.resume(folder, spec, steps)
-            emit(result, json, lda.tell.describe(folder, result))
-        case _:
-            raise InputError(f"{folder} was begun from Python: to go on, make the same call of strang.sample again.")
+    result, lines = resumed(folder, steps)
+    emit(result, json, lines)
 
 
 def report(
@@ -45,8 +30,8 @@ def report(
     json: Json = False,
 ) -> None:
     """What a stored run has come to: averages with errors, health, speed, and how well its chains mix."""
-    from .. import report as reports
-    from ..files import replace_file, replacing
+    from strang.report import stored as reports
+    from strang.util.files import replace_file, replacing
 
     found = reports.report(folder)
     if netcdf is not None:
@@ -55,7 +40,7 @@ def report(
         with replacing(netcdf) as temporary:
             draws.to_netcdf(temporary, engine="h5netcdf")
     if html is not None:
-        from ..report.page import page
+        from strang.report.stored_page import page
 
         replace_file(html, page(found).encode())
     written = {"page is": html, "draws are in": netcdf}
@@ -64,6 +49,6 @@ def report(
 
 def watch(folder: Folder) -> None:
     """A stored run in the terminal as it goes; ends with the run, or with Ctrl-C."""
-    from ..report.watch import watch as show
+    from strang.report.watch import watch as show
 
     show(folder)

@@ -1,35 +1,36 @@
 """`strang order`, `strang integrators` and `strang rates`: what theory says of a scheme before it is run."""
 
 import math
+from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
 
-from ..errors import InputError
-from .base import Json, emit
+from strang.util.command_line import BatchOrder, Json, emit
+from strang.util.errors import InputError
 
 
 def order(
     integrator: Annotated[str, typer.Argument(help="A word such as chen:ABOBA, or a name such as quicsort.")],
     dynamics: Annotated[str, typer.Option(help="sgld, sghmc, sgnht, sgrhmc or sgrld.")] = "sghmc",
-    batches: Annotated[str, typer.Option(help="full, iid, reshuffled, symmetric or cyclic.")] = "full",
+    batch_order: BatchOrder = "full",
     json: Json = False,
 ) -> None:
     """Certify the weak order of an integrator on the shipped code, and its order in the invariant measure."""
-    from ..certificate import invariant_order, weak_order
-    from ..integrator import spell
-    from ..words import dynamics_class
+    from strang.dynamics import dynamics_class
+    from strang.integrators.words import spell
+    from strang.theory.certificate import invariant_order, weak_order
 
     kind = dynamics_class(dynamics)
     step = spell(kind, integrator)
-    if step.name in ("mirrored-euler", "split"):
+    if not step.smooth:
         raise InputError(f"{step.name} is not smooth at 0, so it has no Taylor series to certify; choose euler.")
-    certificate = weak_order(step, kind, batches)
-    invariant = invariant_order(step, kind, batches)
+    certificate = weak_order(step, kind, batch_order)
+    invariant = invariant_order(step, kind, batch_order)
     result = {
         "integrator": step.name,
         "dynamics": dynamics.lower(),
-        "batches": batches,
+        "batches": batch_order,
         "weak_order": certificate.order,
         "invariant_order": invariant,
         "gradients_per_step": step.gradients,
@@ -39,8 +40,8 @@ def order(
     invariant_text = texts.get(invariant, f"order {invariant} on Gaussians")
     coefficients = ", ".join(f"h^{k}: {m:.1e}" for k, m in enumerate(certificate.mismatch, start=1))
     lines = [
-        f"{step.name} of {kind.__name__} with {batches} gradients: weak order {certificate.order}, "
-        f"{step.gradients} gradient{'s' * (step.gradients > 1)} a step",
+        f"{step.name} of {kind.__name__} with {batch_order} gradients: weak order {certificate.order}, "
+        f"{step.gradients} gradient{'s' * (step.gradients > 1)} per step",
         f"invariant measure: {invariant_text}",
         f"mismatch of the Taylor coefficients: {coefficients}",
     ]
@@ -55,19 +56,19 @@ def integrators(
     gradient_noise: Annotated[float, typer.Option(help="Variance V of independent minibatch gradients.")] = 1e5,
     json: Json = False,
 ) -> None:
-    """Every named scheme: order, gradients a step, stability limit, and exact bias on a Gaussian."""
-    from ..integrator import spell
-    from ..theory import linear
-    from ..words import dynamics_class, named
+    """Every named scheme: order, gradients per step, stability limit, and exact bias on a Gaussian."""
+    from strang.dynamics import dynamics_class
+    from strang.dynamics.fields import make
+    from strang.integrators.schemes import named
+    from strang.integrators.words import spell
+    from strang.theory import linear
 
     kind = dynamics_class(dynamics)
     given = (precision, friction, step_size, gradient_noise)
     if not (all(map(math.isfinite, given)) and min(given[:3]) > 0 and gradient_noise >= 0):
         raise InputError("precision, friction and step-size must be positive, gradient-noise not negative.")
-    numbers: dict[str, Any] = {} if kind.__name__ in ("SGLD", "SGRLD") else {"friction": friction}
-    if kind.__name__ == "SGRHMC":
-        numbers["metric"] = flat
-    chosen = kind(**numbers)
+    numbers = {"friction": friction, "metric": flat}
+    chosen = make(kind, **{f.name: numbers[f.name] for f in fields(kind) if f.name in numbers})
     rows = []
     for word in named(kind):
         step = spell(kind, word)
@@ -113,7 +114,7 @@ def rates(
     json: Json = False,
 ) -> None:
     """Optimal rates alpha of the step size C L^-alpha, and the step size that minimises the bound."""
-    from .. import theory
+    from strang import theory
 
     found = theory.rates(order, noise=noise)
     best = {goal: theory.best_step_size(order, steps, noise=noise, goal=goal) for goal in ("bias", "mse")}

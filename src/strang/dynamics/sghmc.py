@@ -10,11 +10,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from ..integrator import Piece, Step, Substep, spell
-from ..tree import Tree, add, axpy, cast, dot, multiply, scale, size, spread, zeros
-from .exponentials import decay, tanh_gap
-from .high_order import MCLACHLAN, YOSHIDA, leapfrogs, quicsort
+from strang.dynamics.fields import PER_COORDINATE, number
+from strang.integrators.exponentials import decay, tanh_gap
+from strang.integrators.high_order import MCLACHLAN, YOSHIDA, leapfrogs, quicsort
+from strang.integrators.words import Piece, Step, Substep, spell
+from strang.util.errors import InputError
+from strang.util.trees import Tree, add, axpy, cast, dot, multiply, scale, size, spread, zeros
 
 
 class SGHMCState(NamedTuple):
@@ -29,13 +32,14 @@ class SGHMC:
     coordinate, whose share h V / 2 of the diffusion the `chen:` words, the Eulers and `nogin` take out of their own
     noise."""
 
-    friction: Any = 10.0
-    gradient_noise: Any = 0.0
+    friction: Any = number(10.0, positive=True, example=1.3)
+    gradient_noise: Any = number(0.0, per=PER_COORDINATE)
 
     alphabets: ClassVar[dict]
     steps: ClassVar[dict]
     default_integrator: ClassVar[str] = "chen:ABOBA"
     corrected: ClassVar[tuple[str, ...]] = ("chen:", "euler-", "nogin")  # the integrators that use gradient_noise
+    linear: ClassVar[bool] = True
 
     def init(self, position: Tree, noise: Tree) -> SGHMCState:
         return SGHMCState(position, noise)
@@ -60,8 +64,30 @@ class SGHMC:
         )
 
     def temperature(self, state: SGHMCState):
-        """p·p/n, whose mean is 1 where the law is right."""
+        """p·p/n, whose mean should be 1."""
         return dot(state.momentum, state.momentum) / size(state.momentum)
+
+    def check(self, step: Step, h: float) -> None:
+        """A known gradient variance can only be taken out of a noise that is larger; `h` is the largest step size."""
+        known = np.concatenate([np.ravel(v) for v in jax.tree.leaves(self.gradient_noise)])
+        if not (known >= 0).all():
+            raise InputError(f"gradient_noise is {known.min()}; a variance is not negative.")
+        variance = float(known.max(initial=0))
+        if variance == 0:
+            return
+        if not step.name.startswith(self.corrected):
+            raise InputError(
+                f"{step.name!r} does not correct for gradient_noise; choose a 'chen:' word, an Euler or 'nogin', or "
+                "leave it out."
+            )
+        friction = float(np.min(self.friction))
+        most = 4 * np.tanh(friction * h / 2) / h**2 if step.name == "nogin" else 2 * friction / h
+        if not variance <= most:
+            raise InputError(
+                f"gradient_noise {variance:g} is more than the {most:g} that {step.name!r} can take out of its own "
+                f"noise at step_size {h:g} and friction {friction:g}; write a smaller step, a larger batch, or more "
+                "friction."
+            )
 
 
 def drift(dynamics, state, sub: Substep):

@@ -11,8 +11,8 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ..integrator import Step
-from ..tree import Tree, axpy, scale
+from strang.integrators.words import Step
+from strang.util.trees import Tree, axpy, scale
 
 
 class SGLDState(NamedTuple):
@@ -30,6 +30,7 @@ class SGLD:
     alphabets: ClassVar[dict] = {}
     steps: ClassVar[dict]
     default_integrator: ClassVar[str] = "euler"
+    linear: ClassVar[bool] = True
 
     def init(self, position: Tree, noise: Tree) -> SGLDState:
         return SGLDState(position, position)

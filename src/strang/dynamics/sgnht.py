@@ -6,16 +6,17 @@ leaves the rest alone: the thermostat needs no knowledge of V. Ding et al. 2014;
 Paper: dξ without dt, and the density with +(ξ − D)²/2. We: as above, because only this is invariant (erratum A4).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from ..integrator import Piece, Step, Substep
-from ..tree import Tree, axpy, cast, dot, multiply, scale, size, zeros
-from .exponentials import decay
-from .sghmc import drift, kick
+from strang.dynamics.fields import number, setting
+from strang.dynamics.sghmc import drift, kick
+from strang.integrators.exponentials import decay
+from strang.integrators.words import Piece, Step, Substep
+from strang.util.trees import Tree, axpy, cast, dot, multiply, scale, size, zeros
 
 
 class SGNHTState(NamedTuple):
@@ -30,10 +31,10 @@ class SGNHT:
     """`friction` is D. `thermostat` is 'scalar' (one ξ) or 'coordinate' (one each). ξ starts at `start`, by default at
     D; from there it climbs slowly to D + hV/2, so start it there when V is known, or raise `gain`."""
 
-    friction: Any = 10.0
-    gain: Any = 1.0
-    start: Any = None
-    thermostat: str = field(default="scalar", metadata={"static": True})
+    friction: Any = number(10.0, positive=True, example=1.3)
+    gain: Any = number(1.0, positive=True, example=0.7)
+    start: Any = number(None)
+    thermostat: str = setting("scalar")
 
     alphabets: ClassVar[dict]
     steps: ClassVar[dict]
@@ -64,7 +65,7 @@ class SGNHT:
         return zeros(state.position), noise, zeros(state.thermostat)
 
     def temperature(self, state: SGNHTState):
-        """p·p/n, whose mean is 1 where the law is right."""
+        """p·p/n, whose mean should be 1."""
         return dot(state.momentum, state.momentum) / size(state.momentum)
 
     def each(self, factor: Tree, momentum: Tree) -> Tree:

@@ -7,16 +7,27 @@ Paper (appendix J): ν is not defined. We: as above, because without it the θ-m
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from ..integrator import Piece, Substep
-from ..tree import Tree, add, alike, axpy, cast, dot, scale, size, zeros
-from .sghmc import SGHMCState
+from strang.dynamics.fields import number, setting
+from strang.dynamics.sghmc import SGHMCState
+from strang.integrators.words import Piece, Substep
+from strang.util.trees import Tree, add, alike, axpy, cast, dot, scale, size, zeros
+
+
+def bowl(position: Tree) -> Tree:
+    """A smooth diagonal metric whose entries depend on all coordinates, to certify steps with."""
+    return jax.tree.map(lambda x: 1.2 + 0.4 * x * x + 0.2 * jnp.sum(x) ** 2, position)
+
+
+def constant_metric(position: Tree) -> Tree:
+    """A metric that is the same everywhere, with which steps are linear on Gaussians."""
+    return jax.tree.map(lambda x: jnp.full_like(x, 1.7), position)
 
 
 @jax.tree_util.register_dataclass
@@ -26,9 +37,9 @@ class SGRHMC:
     or one symmetric positive matrix over the flattened position. The flow of {G⁻¹p, ν} is implicit; it is solved by
     `iterations` fixed-point sweeps, each of which gains a factor of order h."""
 
-    metric: Callable = field(metadata={"static": True})
-    friction: Any = 10.0
-    iterations: int = field(default=6, metadata={"static": True})
+    metric: Callable = setting(example=bowl, constant=constant_metric)
+    friction: Any = number(10.0, positive=True, example=1.3)
+    iterations: int = setting(6)
 
     alphabets: ClassVar[dict]
     steps: ClassVar[dict] = {}
@@ -62,7 +73,7 @@ class SGRHMC:
         )
 
     def temperature(self, state: SGHMCState):
-        """p·G⁻¹p/n, whose mean is 1 where the law is right."""
+        """p·G⁻¹p/n, whose mean should be 1."""
         return dot(state.momentum, self.velocity(*state)) / size(state.momentum)
 
     def velocity(self, position: Tree, momentum: Tree) -> Tree:

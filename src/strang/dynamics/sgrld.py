@@ -6,15 +6,16 @@ then larger where the parameter is, and mirrored at 0.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError
-from ..integrator import Step
-from ..tree import Tree, axpy, multiply, subtract
+from strang.dynamics.fields import setting
+from strang.integrators.words import Step
+from strang.util.errors import InputError
+from strang.util.trees import Tree, axpy, multiply, subtract
 
 
 class SGRLDState(NamedTuple):
@@ -32,11 +33,12 @@ class SGRLD:
     """`inverse_metric` maps a position to the diagonal of G⁻¹: a tree shaped like the position, every number in it a
     function of its own coordinate alone."""
 
-    inverse_metric: Callable = field(default=identity, metadata={"static": True})
+    inverse_metric: Callable = setting(identity)
 
     alphabets: ClassVar[dict] = {}
     steps: ClassVar[dict]
     default_integrator: ClassVar[str] = "mirrored-euler"
+    positive: ClassVar[bool] = True  # it suits positive parameters
 
     def init(self, position: Tree, noise: Tree) -> SGRLDState:
         return SGRLDState(position)
@@ -85,6 +87,6 @@ def split(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDState:
 
 SGRLD.steps = {
     "euler": Step("euler", euler, order=1, gradients=1, noises=1),
-    "mirrored-euler": Step("mirrored-euler", mirrored_euler, order=1, gradients=1, noises=1),
-    "split": Step("split", split, order=1, gradients=1, noises=1),
+    "mirrored-euler": Step("mirrored-euler", mirrored_euler, order=1, gradients=1, noises=1, smooth=False),
+    "split": Step("split", split, order=1, gradients=1, noises=1, smooth=False),
 }

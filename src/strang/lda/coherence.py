@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
-from ..progress import track
+from strang.util.errors import InputError
+from strang.util.progress import track
 
 CHUNK = 2000  # documents looked at together
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from ..errors import InputError, first_line, whole
-from ..progress import bar
-from .bags import Bags, check, check_indptr, copy_runs, take, tidy
+from strang.lda.text.bags import Bags, check, check_indptr, copy_runs, take, tidy
+from strang.util.errors import InputError, first_line, whole
+from strang.util.progress import bar
 
 FORMAT = "strang corpus 1"
 STEP = 1 << 22  # bytes looked at together

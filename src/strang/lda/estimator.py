@@ -1,7 +1,6 @@
 """`strang.LDA`: topics by scikit-learn's conventions, for matrices of word counts in memory."""
 
 from copy import copy
-from dataclasses import replace
 from itertools import islice
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -13,21 +12,21 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..chain import Chain, Inputs, Program
-from ..errors import InputError
-from ..progress import bar
-from .corpus import Corpus, from_matrix
-from .learning import DEFAULTS, completed, job_of
-from .score import document_shares, score_topics, split, topic_shares
-from .settings import looked_at
-from .shelf import Shelf, Spokesmen, in_order, shuffled, walk
+from strang.lda.completion import document_shares, score_topics, split, topic_shares
+from strang.lda.corpus import Corpus, from_matrix
+from strang.lda.fitting import DEFAULTS, model_of, motion_of
+from strang.lda.settings import completed, looked_at
+from strang.lda.walk import in_order, shuffled, walk
+from strang.run.stepper import Stepper
+from strang.sampling.chain import Chain
+from strang.util.errors import InputError
+from strang.util.progress import bar
 
 GLANCE = 1000  # documents whose shares of the topics give the topics' sizes
 POWER = 3  # weights of samples in a stream grow like this power of their number: the first half has 1/16
-FOREVER = 2**31  # steps that a stream may have
 SAME = (
-    "alpha", "beta", "dynamics", "integrator", "step_size", "decay", "delay", "friction", "parametrisation", "sweeps",
-    "samples",
+    "batch_size", "alpha", "beta", "dynamics", "integrator", "step_size", "decay", "delay", "friction",
+    "parametrisation", "sweeps", "samples",
 )  # fmt: skip
 
 
@@ -108,21 +107,21 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def _learnt(self, X):
         corpus = self._corpus(X, reset=True)
         settings = self._settings(corpus)
-        program, inputs, chain = started(settings, len(corpus.words), corpus.tokens)
-        batch = min(settings["batch"], corpus.documents)
-        steps = max(2, round(settings["passes"] * corpus.documents / batch))
-        batches = islice(shuffled(corpus.documents, batch, settings["seed"]), steps)
-        topics = nothing(program)
+        stepper = stepper_of(settings, len(corpus.words), corpus.tokens)
+        batch_size = min(settings["batch_size"], corpus.documents)
+        steps = max(2, round(settings["passes"] * corpus.documents / batch_size))
+        batches = islice(shuffled(corpus.documents, batch_size, settings["seed"]), steps)
+        topics, chain = nothing(stepper), stepper.start()
         with bar(steps, "learning topics", bool(self.verbose)) as done:
-            moved = walk(program, inputs, chain, corpus, batches, corpus.documents)
+            moved = walk(stepper, chain, corpus, batches, settings["batch_size"], corpus.documents)
             for step, chain in enumerate(moved, start=1):
                 check(chain, settings)
                 if step > steps // 2 and looked_at(step, steps, settings["samples"]):
-                    topics = topics.with_sample(topics_of(program, chain), 1 / (topics.samples + 1))
+                    topics = topics.with_sample(topics_of(stepper, chain), 1 / (topics.samples + 1))
                 done(step)
-        self.settings_, self._compiled = settings, (program, inputs)
+        self.settings_, self._stepper = settings, stepper
         self._tokens, self._total = corpus.tokens, corpus.documents
-        self.n_iter_ = max(1, round(steps * batch / corpus.documents))
+        self.n_iter_ = max(1, round(steps * batch_size / corpus.documents))
         return self._settle(chain, topics, self._sizes(corpus, GLANCE, topics), corpus.tokens)
 
     def partial_fit(self, X, y=None):
@@ -143,19 +142,18 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             self.settings_, self.n_iter_, self.topic_share_ = self._settings(whole), 0, np.zeros(())
             self._tokens, self._total = whole.tokens, part * corpus.documents
         settings = self.settings_
-        if not (known and hasattr(self, "_compiled")):  # at first, and out of a file
-            program, inputs, chain = started(settings, len(corpus.words), self._tokens)
-            self._compiled = program, inputs
-        program, inputs = self._compiled
-        chain, topics = (self._chain, self._topics) if known else (chain, nothing(program))
-        steps = -(-corpus.documents // settings["batch"])
+        if not (known and hasattr(self, "_stepper")):  # at first, and out of a file
+            self._stepper = stepper_of(settings, len(corpus.words), self._tokens)
+        stepper = self._stepper
+        chain, topics = (self._chain, self._topics) if known else (stepper.start(), nothing(stepper))
+        steps = -(-corpus.documents // settings["batch_size"])
         every = max(1, steps // settings["samples"])
-        batches = in_order(corpus.documents, settings["batch"])
-        moved = walk(program, inputs, chain, corpus, batches, self._total)
+        batches = in_order(corpus.documents, settings["batch_size"])
+        moved = walk(stepper, chain, corpus, batches, settings["batch_size"], self._total)
         for step, chain in enumerate(moved, start=1):
             check(chain, settings)
             if step % every == 0:
-                topics = topics.with_sample(topics_of(program, chain), (POWER + 1) / (topics.samples + 1 + POWER))
+                topics = topics.with_sample(topics_of(stepper, chain), (POWER + 1) / (topics.samples + 1 + POWER))
         self.n_iter_ += 1
         sizes = self._sizes(corpus, corpus.documents // 10, topics)
         gain = (POWER + 1) / (self.n_iter_ + POWER)
@@ -211,7 +209,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def __getstate__(self):
         """Without what is compiled; it is made again where it is needed."""
-        return {name: value for name, value in super().__getstate__().items() if name != "_compiled"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_stepper"}
 
     def _corpus(self, X, reset: bool) -> Corpus:
         """The counts, checked."""
@@ -233,7 +231,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         seed = self.random_state
         if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(2**31 - 1)
-        renamed = {"topics": self.n_components, "passes": self.max_iter, "batch": self.batch_size, "seed": int(seed)}
+        renamed = {"topics": self.n_components, "passes": self.max_iter, "seed": int(seed)}
         return completed({**DEFAULTS, **renamed, **{name: getattr(self, name) for name in SAME}}, corpus)
 
     def _sizes(self, corpus: Corpus, documents: int, topics: Topics) -> np.ndarray:
@@ -253,20 +251,21 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return self
 
 
-def started(settings: dict[str, Any], words: int, tokens: float) -> tuple[Program, Inputs, Chain]:
-    """What runs one batch after the other, and the chain at its start, for about so many tokens in all."""
-    train: Any = Shelf(words, settings["batch"], tokens)
-    job = job_of(settings | {"batches": "full", "passes": FOREVER}, train)
-    return replace(job.program, estimator=Spokesmen(), granule=1), job.inputs, job.chain
+def stepper_of(settings: dict[str, Any], words: int, tokens: float) -> Stepper:
+    """What runs one batch after the other, for about so many tokens in all: their number is compiled in, and its size
+    is all that matters, so that it is rounded to a power of two."""
+    model = model_of(settings, words, 2.0 ** round(np.log2(tokens)))
+    return Stepper(model, **motion_of(settings), seed=settings["seed"])
 
 
-def nothing(program: Program) -> Topics:
-    zeros = np.zeros((program.model.vocabulary, program.model.topics), np.float32)
+def nothing(stepper: Stepper) -> Topics:
+    model = stepper.code.model
+    zeros = np.zeros((model.vocabulary, model.topics), np.float32)
     return Topics(zeros, zeros, 0)
 
 
-def topics_of(program: Program, chain: Chain) -> np.ndarray:
-    return np.asarray(program.model.topics_of(chain.state.position[0]), np.float32)
+def topics_of(stepper: Stepper, chain: Chain) -> np.ndarray:
+    return np.asarray(stepper.code.model.topics_of(chain.state.position[0]), np.float32)
 
 
 def check(chain: Chain, settings: dict[str, Any]) -> None:

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from ..charts.page import Section, available, plain_page
-from ..charts.panel import Bar, Bars, Panel, Series, Table
-from ..files import replace_file
-from ..store import read_series
-from .corpus import Corpus
-from .topics import listing, load
+from strang.lda.corpus import Corpus
+from strang.lda.topics import listing, load
+from strang.report.pages import Section, available, plain_page
+from strang.report.panels import Bar, Bars, Panel, Series, Table
+from strang.storage.series import read_series
+from strang.util.files import replace_file
 
 MOST = 200  # topics that a page shows
 WORDS = 10  # of each

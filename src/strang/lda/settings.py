@@ -4,34 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, choose, whole
-from ..models.lda import PARAMETRISATIONS
-from .corpus import Corpus
+from strang.lda.corpus import Corpus
+from strang.lda.model import PARAMETRISATIONS
+from strang.util.errors import InputError, choose, whole
 
+IN_JSON = {"batch_size": "batch", "batch_order": "batches"}  # names that results have had from the first
 STEPS = 800
 BATCH_TOKENS = 60_000
 LOOKED_AT = 20_000  # documents, to know how frequent the most frequent word is
-
-DEFAULTS: dict[str, Any] = {
-    "topics": 100,
-    "passes": None,  # once, or as often as makes STEPS batches
-    "batch": None,  # about BATCH_TOKENS tokens, at most a tenth of the documents
-    "batches": "reshuffled",
-    "dynamics": "sgrld",
-    "integrator": None,
-    "step_size": None,
-    "decay": None,  # h_l = h (1 + l / delay)^-decay
-    "delay": None,
-    "friction": None,
-    "alpha": 0.1,
-    "beta": 0.01,
-    "parametrisation": None,
-    "sweeps": 10,
-    "samples": 20,
-    "test_documents": None,  # 1000, at most a tenth of the documents
-    "seed": 0,
-    "parts": None,  # of a batch, to be shared by processes: by default one each
-}
 
 
 def completed(settings: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
@@ -48,7 +28,7 @@ def completed(settings: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
         "decay": 0.6 if riemannian else 0.0,
         "delay": 8.0 if riemannian else 1000.0,
         "test_documents": max(1, min(1000, documents // 10)),
-        "batch": max(1, min(round(BATCH_TOKENS * documents / tokens), documents // 10)),
+        "batch_size": max(1, min(round(BATCH_TOKENS * documents / tokens), documents // 10)),
     }
     settings |= {name: value for name, value in chosen.items() if settings[name] is None}
     if riemannian and settings["step_size"] is None:
@@ -60,7 +40,7 @@ def completed(settings: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
         if heavy and settings["friction"] is None:
             settings["friction"] = settings["step_size"] / first
     if settings["passes"] is None:
-        settings["passes"] = float(max(1, round(STEPS * max(settings["batch"], 1) / documents)))
+        settings["passes"] = float(max(1, round(STEPS * max(settings["batch_size"], 1) / documents)))
     return checked(settings)
 
 
@@ -97,7 +77,7 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings, if they can be."""
     if settings["parametrisation"] not in PARAMETRISATIONS:
         raise choose("parametrisation", settings["parametrisation"], PARAMETRISATIONS)
-    for name in ("batch", "samples", "test_documents"):
+    for name in ("batch_size", "samples", "test_documents"):
         settings[name] = whole(name, settings[name])
     settings["seed"] = whole("seed", settings["seed"], 0, 2**64 - 1)
     for name in ("passes", "delay"):

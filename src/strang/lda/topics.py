@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import InputError, first_line
-from ..store import read_spec
-from .coherence import coherence, top_words
-from .corpus import Corpus, open_corpus
+from strang.lda.coherence import coherence, top_words
+from strang.lda.corpus import Corpus, open_corpus
+from strang.storage.manifest import read_spec
+from strang.util.errors import InputError, first_line
 
 LOOKED_AT = 20_000  # documents that coherence is measured on
 

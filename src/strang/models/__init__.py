@@ -1,9 +1,7 @@
 """What is being sampled."""
 
-from .base import Model as Model
-from .base import Posterior as Posterior
-from .bnn import BNN as BNN
-from .gaussian import Gaussian as Gaussian
-from .lda import LDA as LDA
-from .logistic import Logistic as Logistic
-from .sbn import SBN as SBN
+from strang.models.base import Model as Model
+from strang.models.base import Posterior as Posterior
+from strang.models.bnn import BNN as BNN
+from strang.models.gaussian import Gaussian as Gaussian
+from strang.models.logistic import Logistic as Logistic

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from ..tree import Tree
+from strang.util.trees import Tree
 
 
 @runtime_checkable
@@ -37,6 +37,7 @@ class Model:
         return hash((self.log_prior, self.log_likelihood))
 
     def __eq__(self, other):
-        return isinstance(other, Model) and all(
+        # A subclass is another model: equal ones share a compilation.
+        return type(self) is type(other) and all(
             getattr(self, name) is getattr(other, name) for name in ("log_prior", "log_likelihood", "init")
         )

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError
-from ..tree import Tree
+from strang.util.errors import InputError
+from strang.util.trees import Tree
 
 
 @dataclass(frozen=True)

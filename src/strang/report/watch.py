@@ -10,10 +10,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import InputError
-from ..spec import read_spec
-from ..store import held, read_series
-from . import describe, overview
+from strang.report.stored import describe, overview
+from strang.storage.manifest import read_spec
+from strang.storage.series import read_series
+from strang.storage.store import is_held
+from strang.util.errors import InputError
 
 TAIL = 1 << 16  # bytes of the series that are read: the last few saves
 PAUSE = 0.5  # seconds between looks
@@ -40,7 +41,7 @@ def watch(folder: str | Path, console: Console | None = None, pause: float = PAU
 
 def look(folder: Path) -> dict[str, Any]:
     """The run as its last saves left it. The lock is asked for first: what is read after it is free is the end."""
-    running = held(folder)
+    running = is_held(folder)
     try:
         spec = read_spec(folder)
     except InputError:

@@ -1,15 +1,26 @@
-"""Belief networks at work: learned from images, scored by annealed importance sampling."""
+"""Sigmoid belief networks: learned from images, scored by annealed importance sampling."""
 
-from .learning import chosen_for as chosen_for
-from .learning import fit as fit
-from .learning import resume as resume
-from .learning import search as search
-from .scoring import Score as Score
-from .scoring import exact as exact
-from .scoring import log_likelihood as log_likelihood
-from .scoring import paired as paired
-from .scoring import score as score
-from .tell import describe as describe
-from .tell import describe_grid as describe_grid
-from .tell import describe_score as describe_score
-from .tell import score_files as score_files
+from typing import TYPE_CHECKING
+
+from strang.util.lazy import lazy
+
+if TYPE_CHECKING:
+    from strang.sbn.fitting import fit as fit
+    from strang.sbn.model import SBN as SBN
+    from strang.sbn.scoring import Score as Score
+    from strang.sbn.scoring import exact as exact
+    from strang.sbn.scoring import log_likelihood as log_likelihood
+    from strang.sbn.scoring import paired as paired
+    from strang.sbn.scoring import score as score
+
+_HOMES = {
+    "SBN": "strang.sbn.model",
+    "Score": "strang.sbn.scoring",
+    "exact": "strang.sbn.scoring",
+    "fit": "strang.sbn.fitting",
+    "log_likelihood": "strang.sbn.scoring",
+    "paired": "strang.sbn.scoring",
+    "score": "strang.sbn.scoring",
+}
+__all__ = list(_HOMES)
+__getattr__, __dir__ = lazy(__name__, _HOMES)

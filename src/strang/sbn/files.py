@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..chain import Chain
-from ..errors import InputError, first_line
-from ..files import replace_file
-from .scoring import check_parameters
+from strang.sampling.chain import Chain
+from strang.sbn.scoring import check_parameters
+from strang.util.errors import InputError, first_line
+from strang.util.files import replace_file
 
 
 def save_model(path: Path, parameters: dict[str, Any]) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from ..charts.page import Section, available, mosaic, plain_page
-from ..charts.panel import Panel, Series, Table
-from ..files import replace_file
-from ..store import read_series
-from .files import load_model
+from strang.report.pages import Section, available, mosaic, plain_page
+from strang.report.panels import Panel, Series, Table
+from strang.sbn.files import load_model
+from strang.storage.series import read_series
+from strang.util.files import replace_file
 
 COLUMNS = 20
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, whole
-from ..images import check_binary
-from ..progress import track
+from strang.data.images import check_binary
+from strang.util.errors import InputError, whole
+from strang.util.progress import track
 
 ENUMERABLE = 20  # hidden units up to which all their states are summed
 IMAGES = 100  # scored together between two looks at the progress bar
@@ -81,7 +81,7 @@ def log_likelihood(
     seed = whole("seed", seed, 0, 2**64 - 1)
     if importlib.util.find_spec("numba") is None:
         raise InputError("annealed importance sampling needs Numba: pip install 'strang[numba]'.")
-    from ..kernels import sbn
+    from strang.sbn.kernels import gibbs as sbn
 
     found = check_parameters(parameters)
     images = check_images(images, found["c"].shape[0])

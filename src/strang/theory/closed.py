@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
-from ..dynamics import SGHMC, SGLD
-from ..errors import choose
-from ..integrator import Step
+from strang.dynamics import SGHMC, SGLD
+from strang.integrators.words import Step
+from strang.util.errors import choose
 
 
 class Closed(NamedTuple):

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..data import ORDERS
-from ..dynamics import SGNHT, SGRHMC
-from ..errors import InputError, choose
-from ..integrator import Step
-from .linear import Linear, linearise
-from .periods import layout_of, period_maps
-from .population import Period, Posterior, independent_period, posterior, sweep_period
+from strang.data.orders import Independent, make_order
+from strang.dynamics.fields import is_linear
+from strang.integrators.words import Step
+from strang.theory.linear import Linear, linearise
+from strang.theory.periods import layout_of, period_maps
+from strang.theory.population import Period, Posterior, independent_period, posterior, sweep_period
+from strang.util.errors import InputError
 
 Schedule = Callable[[np.ndarray], np.ndarray]
 BLOCK = 16  # steps with independent batches that make a period; any number will do, this one is fast
@@ -145,8 +145,8 @@ def finite_time(
     dynamics: Any,
     *,
     data: Any,
-    batch: int | None = None,
-    order: str = "iid",
+    batch_size: int | None = None,
+    batch_order: str = "iid",
     replacement: bool = True,
     step_size: float | Schedule,
     steps: int,
@@ -170,18 +170,20 @@ def finite_time(
     >>> import strang
     >>> sgld, data = strang.SGLD(), np.array([0.5, 1.5])
     >>> run = finite_time(
-    ...     strang.spell(sgld, "euler"), sgld, data=data, order="full", step_size=0.1, steps=1001, burn_in=1000
+    ...     strang.spell(sgld, "euler"), sgld, data=data, batch_order="full", step_size=0.1, steps=1001, burn_in=1000
     ... )
     >>> round(run.bias, 9), round(1 / 3 / (1 - 0.1 * 3 / 2) - 1 / 3, 9)  # by then that of the invariant measure
     (0.058823529, 0.058823529)
     """
-    data, batch = check(dynamics, data, batch, order, steps, burn_in, (init_var, prior_var, noise_var))
+    data = check(dynamics, data, steps, burn_in, (init_var, prior_var, noise_var))
+    order = make_order(len(data), batch_size, batch_order, replacement=replacement)
     stops = check_stops([steps] if at is None else at, burn_in, steps)
     target = posterior(data, prior_var, noise_var)
-    if order in ("full", "iid"):
-        plan = independent_period(data, batch, replacement and order == "iid", prior_var, noise_var, BLOCK)
+    if order.full or order.independent:
+        repeats = isinstance(order, Independent) and order.replacement
+        plan = independent_period(data, order.batch_size, repeats, prior_var, noise_var, BLOCK)
     else:
-        plan = sweep_period(data, batch, order, prior_var, noise_var)
+        plan = sweep_period(data, order, prior_var, noise_var)
     sizes = check_sizes(step_size, steps, len(plan.slope))
     with np.errstate(over="ignore", invalid="ignore"):
         chain = Chain(step_maps(step, dynamics, plan, sizes), sizes, burn_in, plan, target)
@@ -203,27 +205,20 @@ def errors(chain: Chain, moments: np.ndarray, stops: np.ndarray) -> tuple[np.nda
     return np.where(np.isfinite(bias), bias, np.inf), np.where(np.isfinite(mse), mse, np.inf)
 
 
-def check(
-    dynamics: Any, data: Any, batch: int | None, order: str, steps: int, burn_in: int, variances: tuple[float, ...]
-) -> tuple[np.ndarray, int]:
-    """Refuse what has no exact answer or no meaning; the data as floats and the batch size."""
-    if isinstance(dynamics, SGNHT | SGRHMC):
+def check(dynamics: Any, data: Any, steps: int, burn_in: int, variances: tuple[float, ...]) -> np.ndarray:
+    """Refuse what has no exact answer or no meaning; the data as floats."""
+    if not is_linear(dynamics):
         raise InputError(
             f"{type(dynamics).__name__} is not linear on a Gaussian; only SGLD and SGHMC have exact moments."
         )
     data = np.asarray(data, float)
     if data.ndim != 1 or not len(data) or not np.isfinite(data).all():
         raise InputError(f"data has shape {data.shape}; write a one-dimensional array of finite numbers.")
-    if order not in ORDERS:
-        raise choose("minibatch order", order, ORDERS)
-    batch = len(data) if order == "full" else batch
-    if batch is None or not 1 <= batch <= len(data):
-        raise InputError(f"batch is {batch}, but there are {len(data)} data; write a batch size from 1 to {len(data)}.")
     if not 0 <= burn_in < steps:
         raise InputError(f"burn_in is {burn_in} of {steps} steps; write a number from 0 to {steps - 1}.")
     if not all(variance > 0 or (variance == 0 and i == 0) for i, variance in enumerate(variances)):
         raise InputError(f"init_var, prior_var and noise_var are {variances}; write init_var >= 0 and the others > 0.")
-    return data, int(batch)
+    return data
 
 
 def check_stops(at: Sequence[int], burn_in: int, steps: int) -> np.ndarray:

@@ -18,20 +18,20 @@ because P_1 P_2 f is P_1 applied to the function P_2 f (erratum A7).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from scipy.sparse.linalg import ArpackError, eigs
 
-from ..data import ORDERS
-from ..dynamics import SGHMC, SGLD
-from ..errors import InputError, choose
-from ..integrator import Step, spell
-from .cubature import gauss_hermite
+from strang.data.orders import BatchOrder, order_class
+from strang.dynamics import SGHMC, SGLD
+from strang.integrators.words import Step, spell
+from strang.theory.cubature import gauss_hermite
+from strang.util.errors import InputError
 
-MOST_BATCHES = 10  # a random order takes 2^R products of matrices
+MAX_BATCHES = 10  # a random order takes 2^R products of matrices
 ENOUGH = {1: 1000, 2: 16, 3: 10, 4: 7}  # nodes for each of so many normals: errors < 1e-9 on a double well, h <= 0.3
 SMALL = 200  # functions up to which all eigenvalues cost nothing
 QUICK = {"xla_backend_optimization_level": 0}  # compiling takes longer than running
@@ -177,17 +177,22 @@ def then(one: Operator, rest: Operator) -> Operator:
     return Operator(one.matrix @ rest.matrix, one.seen + one.matrix @ rest.seen)
 
 
-def period(steps: list[Operator], order: str) -> tuple[Operator, int]:
+def period(steps: list[Operator], kind: type[BatchOrder]) -> tuple[Operator, int]:
     """What a period of the minibatch order does, and how many steps it has.
 
-    Random permutations go by their sets of last batches (forth and back: of inner batches), each built from those with
-    one batch fewer: 2^R of them, not R!.
+    Random permutations that are swept forth, or forth and back, go by their sets of last (inner) batches, each built
+    from those with one batch fewer: 2^R of them, not R!.
     """
-    if order in ("full", "iid"):
+    if kind.full or kind.independent:
         return mean(steps), 1
-    if order == "cyclic":
-        return reduce(then, steps), len(steps)
-    back = order == "symmetric"
+    path = kind(len(steps), 1).path().tolist()
+    if not kind.permuted:
+        return reduce(then, [steps[k] for k in path]), len(path)
+    forth = list(range(len(steps)))
+    if path not in (forth, forth + forth[::-1]):
+        orders = permutations(steps)
+        return mean([reduce(then, [each[k] for k in path]) for each in orders]), len(path)
+    back = len(path) > len(forth)
     built: dict[tuple[int, ...], Operator] = {(k,): then(one, one) if back else one for k, one in enumerate(steps)}
     for size in range(2, len(steps) + 1):
         built = {
@@ -233,7 +238,7 @@ def invariant_average(
     gradients: Sequence[Function],
     *,
     step_size: float,
-    order: str = "iid",
+    batch_order: str | type[BatchOrder] = "iid",
     degree: int | tuple[int, int] = 2,
     scale: tuple[float, float] = (1.0, 1.0),
     center: float = 0.0,
@@ -242,8 +247,8 @@ def invariant_average(
     """E f(q) over all steps of a stationary run in one dimension, f being `function`; infinite if the step is unstable.
 
     `gradients` are R functions of q that JAX can trace, one for each equally likely batch, each scaled to speak for all
-    data: their mean is the full gradient. `order` is one of `strang.data.ORDERS`. Any change of the gradients, such as
-    control variates, goes into these functions.
+    data: their mean is the full gradient. `batch_order` is as for `strang.data.arrays`. Any change of the gradients,
+    such as control variates, goes into these functions.
 
     `degree` is the total degree of the polynomials, or that and the largest degree in the momentum, which needs fewer
     where the gradients are not affine. `center` and `scale` are those of the Gaussian weight: `scale` of position and
@@ -256,15 +261,16 @@ def invariant_average(
     >>> round(2 * found, 12), round(float(1 + 0.5**2 / (4 * np.tanh(3 * 0.5 / 2))), 12)  # 1 + h²V/(4 tanh(Dh/2))
     (1.098402114599, 1.098402114599)
     """
-    tops = check(dynamics, gradients, step_size, order, degree, scale)
+    tops = check(dynamics, gradients, step_size, batch_order, degree, scale)
     coordinates = 2 if tops[1] else 1
     space = polynomials(tops, np.array([center, 0.0])[:coordinates], np.array(scale, float)[:coordinates])
     each = tuple(gradients)
-    if order == "full":
+    kind = order_class(batch_order)
+    if kind.full:
         each = (Mean(each),)
     with jax.enable_x64(True), np.errstate(over="ignore", invalid="ignore"):
         steps = operators(spell(dynamics, step), dynamics, each, float(step_size), space, function)
-        total, count = period(steps, order)
+        total, count = period(steps, kind)
         if not growth(total.matrix) < 1:
             return float("inf")
         return float(fixed_vector(total.matrix) @ total.seen / count)
@@ -274,20 +280,20 @@ def check(
     dynamics: Any,
     gradients: Sequence[Function],
     step_size: float,
-    order: str,
+    batch_order: str | type[BatchOrder],
     degree: int | tuple[int, int],
     scale: tuple[float, float],
 ) -> tuple[int, int]:
     """Refuse what has no answer here; the largest degrees of the two coordinates, the second 0 if there is one only."""
     if not isinstance(dynamics, SGHMC | SGLD):
         raise InputError(f"{type(dynamics).__name__} has too many coordinates for this method; use SGHMC or SGLD.")
-    if order not in ORDERS:
-        raise choose("minibatch order", order, ORDERS)
     if not len(gradients) or not all(map(callable, gradients)):
         raise InputError("gradients must be functions of the position, one for each batch; write [lambda q: q, ...].")
-    if order in ("reshuffled", "symmetric") and len(gradients) > MOST_BATCHES:
+    kind = order_class(batch_order)
+    if kind.permuted and not kind.independent and len(gradients) > MAX_BATCHES:
         raise InputError(
-            f"order {order!r} averages over permutations of {len(gradients)} batches; give {MOST_BATCHES} or fewer."
+            f"batch_order {kind.name!r} averages over permutations of {len(gradients)} batches; give {MAX_BATCHES} or "
+            "fewer."
         )
     if not 0 < step_size < np.inf:
         raise InputError(f"step_size is {step_size}; write a positive number.")

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import InputError
+from strang.util.errors import InputError
 
 TOGETHER = 256  # step sizes: always as many, so that one compilation serves all
 ROUNDING = 1e-12  # how far above 1 a growth factor must be to count; an overdamped step comes as close from below

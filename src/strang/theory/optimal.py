@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from ..errors import InputError, choose
-from ..integrator import Step
-from .exact import Schedule, finite_time
-from .linear import stability_limit as numerical_limit
-from .population import posterior
+from strang.integrators.words import Step
+from strang.theory.exact import Schedule, finite_time
+from strang.theory.linear import stability_limit as numerical_limit
+from strang.theory.population import posterior
+from strang.util.errors import InputError, choose
 
 GOALS = ("bias", "mse")
 
@@ -101,8 +101,8 @@ def best_exact_step_size(
     *,
     data: Any,
     steps: int,
-    batch: int | None = None,
-    order: str = "iid",
+    batch_size: int | None = None,
+    batch_order: str = "iid",
     replacement: bool = True,
     burn_in: int = 0,
     init_mean: float = 0.0,
@@ -122,7 +122,7 @@ def best_exact_step_size(
 
     >>> import strang
     >>> sgld, data = strang.SGLD(), np.array([0.5, 1.5])
-    >>> best = best_exact_step_size(strang.spell(sgld, "euler"), sgld, data=data, order="full", steps=1000)
+    >>> best = best_exact_step_size(strang.spell(sgld, "euler"), sgld, data=data, batch_order="full", steps=1000)
     >>> round(best.step_size, 3)
     0.085
     """
@@ -135,8 +135,8 @@ def best_exact_step_size(
             step,
             dynamics,
             data=data,
-            batch=batch,
-            order=order,
+            batch_size=batch_size,
+            batch_order=batch_order,
             replacement=replacement,
             step_size=h if shape is None else lambda l: h * shape(l),
             steps=steps,

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .linear import Linear
-from .population import Exchangeable, covariances, expectations
+from strang.theory.linear import Linear
+from strang.theory.population import Exchangeable, covariances, expectations
 
 
 class Layout(NamedTuple):

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from strang.data.orders import BatchOrder
+
 
 class Exchangeable(NamedTuple):
     """The constants by shape of the partition: (1+1, 2), (1+1+1, 2+1, 3) and (1+1+1+1, 2+1+1, 2+2, 3+1, 4)."""
@@ -201,28 +203,24 @@ def independent_period(
     return Period(slope, np.zeros(steps), np.eye(steps), independent_moments(deviations, batch, replacement))
 
 
-def sweep_period(data: np.ndarray, batch: int, order: str, prior_var: float, noise_var: float) -> Period:
-    """One epoch of R batches, or two if it goes back and forth, each batch with scale R.
+def sweep_period(data: np.ndarray, order: BatchOrder, prior_var: float, noise_var: float) -> Period:
+    """The steps of one period of a sweep through R batches, each with scale R.
 
     A last batch with fewer rows has another slope, always at the same place. An epoch's deviations add to zero, so the
     last is written as minus the others, which are of equal size.
 
-    >>> sweep_period(np.array([1.0, 2.0, 3.0]), 2, "cyclic", 1.0, 1.0).slope
+    >>> from strang.data.orders import Cyclic
+    >>> sweep_period(np.array([1.0, 2.0, 3.0]), Cyclic(3, 2), 1.0, 1.0).slope
     array([5., 3.])
     """
-    size, center = len(data), data.mean()
-    batches = -(-size // batch)
+    size, center, batch, batches, path = len(data), data.mean(), order.batch_size, order.epoch, order.path()
     starts = batch * np.arange(batches)
     counts = np.minimum(size - starts, batch)
     slope = 1 / prior_var + batches * counts / noise_var
     surplus = (size - batches * counts) / (prior_var * noise_var)
     offset = center * surplus / posterior(data, prior_var, noise_var).precision
     deviations = (center - data) * batches / noise_var
-    if order == "cyclic":
-        return Period(slope, offset + np.add.reduceat(deviations, starts), np.zeros((batches, 0)))
+    if not order.permuted:
+        return Period(slope[path], (offset + np.add.reduceat(deviations, starts))[path], np.zeros((len(path), 0)))
     draw = np.vstack([np.eye(batches - 1), -np.ones(batches - 1)])
-    moments = sweep_moments(deviations, batch, batches - 1)
-    if order == "reshuffled":
-        return Period(slope, offset, draw, moments)
-    slope, offset, draw = (np.concatenate([part, part[::-1]]) for part in (slope, offset, draw))
-    return Period(slope, offset, draw, moments)
+    return Period(slope[path], offset[path], draw[path], sweep_moments(deviations, batch, batches - 1))

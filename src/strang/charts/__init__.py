@@ -1,1 +1,0 @@
-"""Panels drawn as inline SVG for pages that need nothing else."""

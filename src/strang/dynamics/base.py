@@ -1,0 +1,33 @@
+"""What every dynamics offers: a frozen dataclass, registered as a pytree, whose numbers are its leaves."""
+
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from strang.util.trees import Tree
+
+
+@runtime_checkable
+class Dynamics(Protocol):
+    """An Itô diffusion with its numbers, its state and its exactly solvable pieces.
+
+    A dynamics may also have `temperature(state)`, whose mean should be 1; `check(step, h)`, which refuses an integrator
+    or a largest step size; and `linear`, true where its steps are linear on Gaussians.
+    """
+
+    alphabets: ClassVar[dict]
+    steps: ClassVar[dict]
+    default_integrator: ClassVar[str]
+
+    def init(self, position: Tree, noise: Tree) -> Any:
+        """The state at the start, from a position and standard normals like it."""
+
+    def coordinates(self, state: Any) -> tuple[Tree, ...]:
+        """What the SDE moves."""
+
+    def at(self, *coordinates: Tree) -> Any:
+        """The state with these coordinates."""
+
+    def drift(self, state: Any, gradient: Any) -> tuple[Tree, ...]:
+        """The SDE's dt part, coordinate by coordinate."""
+
+    def diffusion(self, state: Any) -> tuple[Tree, ...]:
+        """The SDE's dW part: amplitudes, coordinate by coordinate."""

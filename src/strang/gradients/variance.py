@@ -1,0 +1,58 @@
+"""The variance V of a gradient estimate, measured coordinate by coordinate from two independent estimates."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from strang.data.batches import Batch, Data
+from strang.util import random
+from strang.util.trees import Tree
+
+
+def difference(estimate, batches: tuple[Batch, Batch], key) -> Tree:
+    """(g1 − g2)² of two batches, whose model keys differ."""
+    first, second = (estimate(batch, random.fold(key, number)) for number, batch in enumerate(batches, start=1))
+
+    def squared(a, b):  # in single precision at least
+        return (a - b).astype(jnp.promote_types(a.dtype, jnp.float32)) ** 2
+
+    return jax.tree.map(squared, first, second)
+
+
+def noise_variance(estimator, model, data: Data, shared, carried, position: Tree, key) -> Tree:
+    """An unbiased estimate of V from rows drawn for it alone.
+
+    Two independent estimates g1, g2 from m rows each, drawn with replacement, have E (g1 − g2)² / 2 = V n / m; without
+    replacement a batch varies less, by the finite-population factor (N − n)/(N − 1).
+    """
+    half, n, size = max(1, data.batch_size // 2), data.batch_size, data.size
+    numbers = random.indices(key[None], jnp.uint32(0), 2 * half, size)[:, 0]
+    rows = data.take(numbers)
+    first, second = (
+        Batch(jax.tree.map(lambda rows: rows[part], rows), None, size / half, numbers[part])  # noqa: B023
+        for part in (slice(0, half), slice(half, 2 * half))
+    )
+    found = difference(partial(estimator, model, data, shared, carried, position), (first, second), key)
+    factor = half / (2 * n) * data.batch_order.variance_factor
+    return jax.tree.map(lambda square: factor * square, found)
+
+
+def split_variance(estimator, model, data: Data, shared, carried, position: Tree, l, key) -> Tree:
+    """The same from the halves of a loader's batch number l, whose rows are taken to be independent.
+
+    With m1 and m2 rows in them E (g1 − g2)² = V n (1/m1 + 1/m2).
+    """
+    place = jnp.arange(data.batch_size, dtype=jnp.uint32)
+    numbers = l % jnp.uint32(data.batch_order.epoch) * jnp.uint32(data.batch_size) + place
+    weights = data.weights(numbers)
+    rows, weights = data.deliver(l), jnp.ones(data.batch_size) if weights is None else weights
+    halves = [jnp.where(place % 2 == part, weights, 0) for part in (0, 1)]
+    counts = [half.sum() for half in halves]
+    first, second = (
+        Batch(rows, half, data.size / jnp.maximum(count, 1), numbers)  # type: ignore[arg-type]
+        for half, count in zip(halves, counts, strict=True)
+    )
+    found = difference(partial(estimator, model, data, shared, carried, position), (first, second), key)
+    factor = counts[0] * counts[1] / (data.batch_size * (counts[0] + counts[1]))
+    return jax.tree.map(lambda square: (factor * square).astype(square.dtype), found)

@@ -1,0 +1,22 @@
+"""The named schemes of each dynamics: its steps by name, and the words that people use."""
+
+from itertools import permutations
+
+
+def palindromes(letters: str) -> list[str]:
+    """All symmetric words with one letter in the middle and each other letter twice.
+
+    >>> palindromes("AB")
+    ['ABA', 'BAB']
+    """
+    return ["".join(order) + "".join(order[-2::-1]) for order in permutations(letters)]
+
+
+def named(kind) -> list[str]:
+    """Every named scheme of a dynamics: the words of each alphabet, then the steps that are not words."""
+    words = [
+        f"{prefix}:{word}" for prefix, alphabet in kind.alphabets.items() for word in palindromes("".join(alphabet))
+    ]
+    if "leimkuhler" in kind.alphabets and len(kind.alphabets["leimkuhler"]) == 3:
+        words.append("leimkuhler:BAOA")
+    return [*words, *kind.steps]

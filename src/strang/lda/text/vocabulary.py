@@ -1,0 +1,83 @@
+"""The words that count: read from a file, or chosen from a corpus by the number of documents they are in."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from strang.util.errors import InputError, whole
+
+LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
+STOP = """
+about above after again against all also am an and any are arent as at be because been before being below between
+both but by can cannot cant could couldnt did didnt do does doesnt doing dont down during each few for from
+further had hadnt has hasnt have havent having he her here hers herself him himself his how however if in into is
+isnt it its itself just may me might more most must my myself no nor not of off on once one only or other our ours
+ourselves out over own same shall she should shouldnt since so some such than that the their theirs them
+themselves then there these they this those through to too two under until up upon us use used very was wasnt we
+were werent what when where which while who whom whose why will with within without would wouldnt you your yours
+yourself yourselves
+"""
+ENGLISH = frozenset(STOP.split()) | LETTERS
+
+
+class Choice(NamedTuple):
+    """How a vocabulary is built: the `words` in most documents, among those in at least `min_documents` and in at most
+    a share `max_share` of them, without stop words."""
+
+    words: int
+    min_documents: int
+    max_share: float
+    stop_words: frozenset[str]
+
+
+def check_choice(words: int, min_documents: int, max_share: float, stop_words: Path | None) -> Choice:
+    words, min_documents = whole("words", words), whole("min-documents", min_documents)
+    if not 0 < max_share <= 1:
+        raise InputError(f"max-share is {max_share}; write a share of the documents above 0 and at most 1.")
+    stop = ENGLISH if stop_words is None else frozenset(line.strip().lower() for line in read_lines(stop_words))
+    return Choice(words, min_documents, max_share, stop)
+
+
+def choose_words(choice: Choice, words: list[bytes], documents: np.ndarray, total: int) -> list[str]:
+    """The words of a choice, the most frequent first, from the number of documents that each is in."""
+    fit = (documents >= choice.min_documents) & (documents <= choice.max_share * total)
+    found = ((-int(documents[w]), words[w].decode()) for w in np.flatnonzero(fit))
+    kept = sorted(pair for pair in found if pair[1] not in choice.stop_words)
+    if not kept:
+        raise InputError(
+            f"none of the {len(words):,} words is in at least {choice.min_documents} and at most "
+            f"{choice.max_share:.0%} of the {total:,} documents; write a smaller min-documents or a larger max-share."
+        )
+    return [word for _, word in kept[: choice.words]]
+
+
+def read_words(path: Path, *, lower: bool) -> list[str]:
+    """A vocabulary, one word a line. For text its words are lowered, since text is."""
+    lines = [line.strip().lower() if lower else line.strip() for line in read_lines(path)]
+    while lines and not lines[-1]:
+        lines.pop()
+    places: dict[str, int] = {}
+    for number, word in enumerate(lines, start=1):
+        if not word:
+            raise InputError(f"line {number} of {path} is empty; a vocabulary has one word a line.")
+        if word in places:
+            raise InputError(f"{path} has the word {word!r} twice, in lines {places[word]} and {number}; keep one.")
+        places[word] = number
+    if not lines:
+        raise InputError(f"{path} is empty; a vocabulary has one word a line.")
+    return lines
+
+
+def read_lines(path: Path) -> list[str]:
+    try:
+        return path.read_bytes().decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text: see byte {error.start:,}.") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}.") from None
+
+
+def numbered(words: list[str]) -> dict[bytes, int]:
+    """The id of each word."""
+    return {word.encode(): number for number, word in enumerate(words)}

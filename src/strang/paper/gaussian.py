@@ -1,0 +1,302 @@
+"""The paper's synthetic experiment: the average of θ² over the posterior of a Gaussian mean, with its exact errors."""
+
+import warnings
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from strang import data, gradients, models, run
+from strang import schedule as schedules
+from strang.dynamics import dynamics_class
+from strang.dynamics.fields import is_linear, make
+from strang.integrators.words import spell
+from strang.run import cluster
+from strang.theory import finite_time, linear
+from strang.util.errors import InputError, choose
+
+GRADIENTS = {
+    "minibatch": gradients.minibatch,
+    "control-variate": gradients.control_variate,
+    "svrg": gradients.svrg,
+}
+DTYPES = ("float32", "float64")
+EXACT_ROWS = 100_000  # of data on disk, up to which the exact errors are computed
+EXACT_BATCHES = 2000  # of an epoch by sweeps: the errors of all pairs of them are held in memory
+
+
+def square(position):
+    """The paper's test function φ(θ) = θ²."""
+    return position**2
+
+
+def standardised(size: int, mean: float, seed: int) -> np.ndarray:
+    """Normal draws shifted and scaled to this mean and unit population variance exactly.
+
+    >>> x = standardised(10, 0.5, seed=0)
+    >>> round(float(x.mean()), 12), round(float(x.var()), 12)
+    (0.5, 1.0)
+    """
+    if seed < 0:
+        raise InputError(f"seed is {seed}; write a whole number from 0 on.")
+    if size < 2:
+        raise InputError(f"data-size is {size}; two data at least have a variance to standardise.")
+    x = np.random.default_rng(seed).normal(size=size)
+    return (x - x.mean()) / x.std() + mean
+
+
+def step_size(size: float | None, scale: float | None, alpha: float | None, kind: str, steps: int):
+    """What the options --step-size, or --scale and --alpha with --schedule, mean."""
+    if size is not None and scale is None and alpha is None:
+        return size
+    if size is None and scale is not None and alpha is not None:
+        return schedules.decreasing(scale, alpha) if kind == "decreasing" else schedules.fixed(scale, alpha, steps)
+    raise InputError("write either --step-size H, or --scale C and --alpha A (with --schedule fixed or decreasing).")
+
+
+def from_options(options: dict[str, Any], *, more: int = 0, **kept) -> dict[str, Any]:
+    """The experiment as the command line asks for it, and for `more` steps than that."""
+    options = dict(options)
+    given, scale, alpha, shape = (options.pop(name) for name in ("step_size", "scale", "alpha", "schedule"))
+    size = step_size(given, scale, alpha, shape, options["steps"])
+    kind = dynamics_class(options.pop("dynamics"))
+    steps = options.pop("steps") + more
+    return gaussian(dynamics=kind, step_size=size, steps=steps, **options, **kept)
+
+
+def resume(folder: Path, spec: dict[str, Any], more: int | None) -> dict[str, Any]:
+    """Go on with a stored run of the command line to the steps it was asked for, or for so many more."""
+    about = spec["about"]
+    try:
+        options, every = dict(about["options"]), about["every"]
+        missing = spec["steps"] - options["steps"]
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{folder / 'spec.json'} is damaged: its options are not whole.") from None
+    return from_options(options, more=missing + (more or 0), store=folder, every=every, about=about)
+
+
+def make_dynamics(kind, friction: float, gradient_noise: float):
+    """The dynamics with the experiment's numbers."""
+    if not gradient_noise >= 0:
+        raise InputError(f"gradient-noise is {gradient_noise}; a variance is not negative.")
+    if getattr(kind, "positive", False):
+        raise InputError(f"{kind.__name__.lower()} is for positive parameters, and a mean has a sign; choose sghmc.")
+    has_friction = "friction" in {field.name for field in fields(kind)}
+    return make(kind, friction=friction if has_friction else None, gradient_noise=gradient_noise or None)
+
+
+def gaussian(
+    *,
+    dynamics,
+    step_size,
+    steps: int,
+    chains: int,
+    integrator: str | None = None,
+    friction: float = 10.0,
+    batch_order: str = "iid",
+    batch_size: int = 10,
+    replacement: bool = True,
+    gradient: str = "minibatch",
+    gradient_noise: float = 0.0,
+    data_size: int = 1000,
+    data_mean: float = 0.5,
+    path: str | None = None,
+    column: str | None = None,
+    burn_in: int = 0,
+    seed: int = 0,
+    init_mean: float = 0.0,
+    init_var: float = 1.0,
+    dtype: str = "float32",
+    thin: int | None = None,
+    progress: bool | None = None,
+    scheduler: str | None = None,
+    tasks: int | None = None,
+    **kept,
+) -> dict[str, Any]:
+    """Bias and MSE of the average of θ² over many chains, with standard errors and the exact values.
+
+    With `path` the data are there, and stay there (in this `column` of a table). `kept` are the arguments `store`,
+    `every`, `about`, `thin` and `parts` of `sample`; `scheduler` and `tasks` are those of `strang.cluster.sample`.
+    """
+    spread = scheduler is not None or tasks is not None
+    if spread and any(kept.get(name) is not None for name in ("store", "every", "parts")):
+        raise InputError(
+            "a run in tasks is not kept in a folder, and its batches are not cut in parts: leave out --store, --every "
+            "and --parts, or --scheduler and --tasks."
+        )
+    if gradient not in GRADIENTS:
+        raise choose("gradient", gradient, GRADIENTS)
+    if dtype not in DTYPES:
+        raise choose("dtype", dtype, DTYPES)
+    if not init_var >= 0:
+        raise InputError(f"init-var is {init_var}; a variance is not negative.")
+    chosen = make_dynamics(dynamics, friction, gradient_noise)
+    with jax.enable_x64(dtype == "float64"):
+        model = models.Gaussian(start_mean=init_mean, start_var=init_var)
+        how: dict[str, Any] = {"batch_size": batch_size, "batch_order": batch_order, "replacement": replacement}
+        if path is None:
+            x: np.ndarray | None = standardised(data_size, data_mean, seed).astype(dtype)
+            rows, true = data.arrays(x, **how), truth(model, x)
+        else:
+            rows = data.files(path, columns=column, **how)
+            x, true = on_disk(rows, model, path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", run.DivergenceWarning)  # told in the result
+            outcome = (partial(cluster.sample, scheduler, tasks=tasks) if spread else partial(run.sample, **kept))(
+                model,
+                rows,
+                chosen,
+                integrator=integrator,
+                step_size=step_size,
+                steps=steps,
+                chains=chains,
+                seed=seed,
+                average=square,
+                burn_in=burn_in,
+                gradient=GRADIENTS[gradient](),
+                progress=progress,
+                thin=thin,
+            )
+        result = measured(outcome, true)
+    step = spell(chosen, integrator or chosen.default_integrator)
+    # On this model variance reduction removes all gradient noise, so that what is left is the full gradient's law,
+    # unless a sweep's last batch is shorter: the slopes of its batches differ.
+    noise_free = gradient != "minibatch"
+    order = rows.batch_order
+    known = not order.ragged if noise_free else order.full or order.independent or order.epoch <= EXACT_BATCHES
+    result["exact"] = exact_errors(
+        step,
+        chosen,
+        x if known else None,
+        batch_size=None if noise_free else batch_size,
+        batch_order="full" if noise_free else batch_order,
+        replacement=replacement,
+        step_size=callable_on_arrays(step_size),
+        steps=outcome.steps,  # those made, also after Ctrl-C
+        burn_in=burn_in,
+        init_mean=init_mean,
+        init_var=init_var,
+    )
+    if is_linear(chosen):
+        result["stability_limit"] = linear.stability_limit(step, chosen, 1.0 + rows.size)
+    settings = {
+        "dynamics": dynamics.__name__.lower(),
+        "integrator": step.name,
+        "friction": friction,
+        "steps": outcome.steps,
+        "interrupted": outcome.interrupted,
+        "chains": chains,
+        "batches": batch_order,
+        "batch_size": batch_size,
+        "data_size": rows.size,
+        "gradient": gradient,
+        "burn_in": burn_in,
+        "seed": seed,
+        "dtype": dtype,
+    }
+    return {**settings, **result}
+
+
+def truth(model: models.Gaussian, x) -> float:
+    """The posterior mean of θ²."""
+    mean, variance = model.posterior(x)
+    return mean**2 + variance
+
+
+def on_disk(rows: data.Data, model: models.Gaussian, path: str) -> tuple[np.ndarray | None, float]:
+    """Numbers on disk, as far as they are few enough for the exact errors, and the posterior mean of θ²."""
+    if jax.tree.structure(rows.datum) != jax.tree.structure(0) or rows.datum.shape:  # type: ignore[operator]
+        shapes = jax.tree.map(lambda row: row.shape, rows.datum)
+        raise InputError(
+            f"{path} has rows of shape {shapes}; this model takes one number a row (of a table, write --column NAME)."
+        )
+    rows.verify()
+    pieces = rows.source.columns[0].pieces()  # type: ignore[union-attr]
+    if rows.size <= EXACT_ROWS:
+        x = np.concatenate(list(pieces)).astype(float)
+        return x, truth(model, x)
+    total = sum(float(piece.sum(dtype=float)) for piece in pieces)
+    precision = 1 / model.prior_var + rows.size / model.noise_var
+    return None, (total / model.noise_var / precision) ** 2 + 1 / precision
+
+
+def measured(outcome: run.Run, true: float) -> dict[str, Any]:
+    """Bias and MSE over the living chains, with standard errors over chains, and the run's health."""
+    error = outcome.each.mean["average"][outcome.alive] - true
+    count = max(len(error), 1)
+
+    def mean_and_error(values):
+        if not len(values):
+            return float("nan"), float("nan")
+        return float(values.mean()), float(values.std(ddof=1) / np.sqrt(count)) if count > 1 else float("nan")
+
+    bias, bias_se = mean_and_error(error)
+    mse, mse_se = mean_and_error(error**2)
+    return {
+        "bias": bias,
+        "bias_se": bias_se,
+        "mse": mse,
+        "mse_se": mse_se,
+        "mean": true + bias,
+        "truth": true,
+        "diverged": outcome.diverged,
+        "kinetic_temperature": outcome.temperature,
+        "gradient_noise": float(outcome.gradient_noise),
+        "seconds": outcome.seconds,
+        **({} if outcome.waiting is None else {"waiting": outcome.waiting}),
+        "steps_per_second": outcome.speed,
+    }
+
+
+def callable_on_arrays(step_size):
+    """The step size as `exact` takes it: a number, or a function of an array of step numbers."""
+    if not callable(step_size):
+        return step_size
+    return lambda numbers: np.asarray(step_size(jnp.asarray(numbers, float)), float) * np.ones_like(numbers)
+
+
+def exact_errors(step, dynamics, x, *, steps: int, burn_in: int, **settings) -> dict[str, float | None]:
+    """The exact bias and MSE, or None where there are none: a thermostat's step is not linear, x is too long, or no
+    step was averaged."""
+    if x is None or not is_linear(dynamics) or steps <= burn_in:
+        return {"bias": None, "mse": None}
+    found = finite_time(step, dynamics, data=np.asarray(x, float), steps=steps, burn_in=burn_in, **settings)
+    return {"bias": float(found.bias), "mse": float(found.mse)}
+
+
+def describe(result: dict[str, Any]) -> list[str]:
+    """The result for people."""
+
+    def against(name):
+        exact_value, se = result["exact"][name], result[f"{name}_se"]
+        if exact_value is None:
+            if result["steps"] <= result["burn_in"]:
+                return "no exact value: no step was averaged"
+            linear_step = is_linear(dynamics_class(result["dynamics"]))
+            why = "there are too many data, or uneven batches" if linear_step else "the step is not linear"
+            return f"no exact value: {why}"
+        z = f", {(result[name] - exact_value) / se:+.1f} standard errors off" if se and np.isfinite(exact_value) else ""
+        return f"exact {exact_value:.6g}{z}"
+
+    lines = [
+        f"{result['dynamics']} {result['integrator']}, {result['batches']} batches of {result['batch_size']}: "
+        f"{result['steps']:,} steps of {result['chains']} chains in {result['seconds']:.1f} s "
+        f"({result['steps_per_second']:,.0f} steps/s)" + ", interrupted" * result["interrupted"],
+        f"mean of θ²  {result['mean']:.8g}   truth {result['truth']:.8g}",
+        f"bias        {result['bias']:.6g} ± {result['bias_se']:.2g}   {against('bias')}",
+        f"MSE         {result['mse']:.6g} ± {result['mse_se']:.2g}   {against('mse')}",
+    ]
+    if result["kinetic_temperature"] is not None:
+        lines.append(f"kinetic temperature {result['kinetic_temperature']:.5g} (1 where the law is right)")
+    lines.append(f"gradient noise V {result['gradient_noise']:.5g}")
+    if "waiting" in result:
+        lines.append(f"waiting for data {100 * result['waiting']:.2g} % of the time")
+    if result["diverged"]:
+        limit = result.get("stability_limit")
+        hint = f"; {result['integrator']} is stable below {limit:.4g} here" if limit else ""
+        lines.append(f"{result['diverged']} of {result['chains']} chains diverged{hint}")
+    return lines

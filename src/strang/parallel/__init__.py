@@ -1,0 +1,3 @@
+"""Who computes: devices and processes that share chains and minibatches."""
+
+from strang.parallel.processes import start as start

@@ -1,0 +1,322 @@
+"""The door: everything that a request is checked for before anything runs."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from strang.data.batches import Data
+from strang.dynamics.base import Dynamics
+from strang.dynamics.fields import PER_CHAIN, PER_COORDINATE, numbers
+from strang.gradients.estimators import SVRG, ControlVariate, Latent, Minibatch
+from strang.gradients.full import log_likelihood
+from strang.integrators.words import spell
+from strang.models.base import Posterior
+from strang.sampling.chain import Chain, Inputs, Program, begin, draw_block_length
+from strang.schedule import as_schedule, probe
+from strang.util import random
+from strang.util.errors import InputError, first_line, whole
+from strang.util.trees import Tree
+
+MAX_STEPS = 2**32 - 1  # their numbers are 32-bit integers
+LOOKED_AT = 1024  # rows whose likelihood is computed at the starts
+
+
+@dataclass(frozen=True)
+class Job:
+    """A checked request: the compiled code's program, its numbers, and where to stop."""
+
+    program: Program
+    inputs: Inputs
+    chain: Chain
+    steps: int
+    thin: int | None
+    mesh: tuple[int, int] = (1, 1)  # devices that share the chains, and the parts of a minibatch
+
+
+def prepare(
+    model: Posterior,
+    data: Data,
+    dynamics: Dynamics,
+    *,
+    integrator: Any = None,
+    step_size: Any,
+    steps: int,
+    chains: int = 1,
+    seed: int = 0,
+    average: Callable | None = lambda position: position,
+    burn_in: int = 0,
+    gradient: Minibatch | None = None,
+    init: Any = None,
+    thin: int | None = None,
+    parts: int | None = None,
+    mesh: tuple[int, int] = (1, 1),
+    progress: bool | None = None,
+) -> Job:
+    """Everything that `sample` checks before it starts."""
+    check_model_and_dynamics(model, dynamics)
+    check_data_and_gradient(data, gradient)
+    steps, chains, burn_in = whole("steps", steps, 1, MAX_STEPS), whole("chains", chains), whole("burn_in", burn_in, 0)
+    seed, thin = whole("seed", seed, 0, 2**64 - 1), None if thin is None else whole("thin", thin)
+    if burn_in >= steps:
+        raise InputError(f"burn_in is {burn_in} of {steps} steps, which leaves nothing to average.")
+    if thin is not None and thin > steps:
+        raise InputError(
+            f"thin is {thin}, but there are {steps} steps: no position would be kept; write a smaller one."
+        )
+    estimator = Minibatch() if gradient is None else gradient
+    check_estimator(model, data, estimator)
+    parts = check_parts(data, estimator, chains, parts, mesh)
+    step = spell(dynamics, dynamics.default_integrator if integrator is None else integrator)
+    schedule = as_schedule(step_size, steps, chains)
+    dynamics, grid = spread_over_chains(dynamics, chains)
+    check_memory(model, init, chains)
+    keys = random.chain_keys(seed, chains)
+    positions = starts(model, init, keys)
+    position = jax.tree.map(lambda x: x[0], positions)
+    if hasattr(dynamics, "check"):
+        dynamics.check(step, float(probe(schedule, steps).max()))
+    check_model(model, data, position)
+    check_average(average, position)
+    block = draw_block_length(step, data, position, chains)
+    program = Program(model, step, estimator, average, chains, block, grid, parts)
+    check_starts(model, data, positions)
+    shared = estimator.prepare(model, data, position, progress)
+    inputs = Inputs(data, dynamics, schedule, shared, jnp.uint32(burn_in), jnp.int32(parts))
+    chain = jax.block_until_ready(begin(program, inputs, keys, positions))
+    data.check()
+    return Job(program, inputs, chain, steps, thin, mesh)
+
+
+def check_model_and_dynamics(model, dynamics) -> None:
+    """Both must be of the kinds that are expected."""
+    if isinstance(model, type) or not (hasattr(model, "log_prior") and hasattr(model, "init")):
+        raise InputError(
+            f"model is {described(model)}; give a model, such as strang.Model(log_prior, log_likelihood, init=...)."
+        )
+    if isinstance(dynamics, type) or not (is_dataclass(dynamics) and isinstance(dynamics, Dynamics)):
+        raise InputError(f"dynamics is {described(dynamics)}; give an instance, such as strang.SGHMC(friction=10.0).")
+
+
+def check_data_and_gradient(data, gradient) -> None:
+    """Both must be of the kinds that are expected."""
+    if not isinstance(data, Data):
+        raise InputError(
+            f"data is {described(data)}; wrap it first: strang.data.arrays(x, batch_size=10, batch_order='iid')."
+        )
+    if gradient is not None and not isinstance(gradient, Minibatch):
+        raise InputError(
+            f"gradient is {described(gradient)}; give an estimator, such as strang.gradients.control_variate()."
+        )
+
+
+def described(value: Any) -> str:
+    """What a value is, in few words."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return repr(value) if value is None or isinstance(value, str | int | float) else f"a {type(value).__name__}"
+
+
+def check_estimator(model, data: Data, estimator) -> None:
+    """Whether the estimator can do with these data and this model."""
+    order, reduces = data.batch_order, isinstance(estimator, ControlVariate | SVRG)
+    if order.full and type(estimator) is not Minibatch:
+        raise InputError(
+            "a full gradient has no noise to reduce; leave out gradient=, or choose another order of batches."
+        )
+    if reduces and hasattr(model, "likelihood_gradient"):
+        raise InputError(
+            f"{type(model).__name__} has a gradient of its own, which may be random: what it errs by at an anchor "
+            "would stay in every step. Leave out gradient=."
+        )
+    if reduces and order.shared:
+        raise InputError(
+            "a loader's data cannot be gone through at will, as full gradients need; leave out gradient=, or use files."
+        )
+    if isinstance(estimator, Latent) and not hasattr(model, "draw_hidden"):
+        raise InputError(f"{type(model).__name__} has no hidden causes to keep; leave out gradient=.")
+
+
+def check_parts(data: Data, estimator, chains: int, parts: int | None, mesh: tuple[int, int]) -> int:
+    """How many parts a minibatch is cut in: by default one for each device that shares it."""
+    rows, columns = mesh
+    uncut = not data.batch_order.divisible or isinstance(estimator, Latent)
+    if parts is None:
+        parts = 1 if uncut else min(columns, data.batch_size)
+    parts = whole("parts", parts, 1, data.batch_size)
+    if parts > 1 and uncut:
+        raise InputError(
+            "full gradients, a loader's batches and hidden causes that are kept are not cut in parts; leave out parts=."
+        )
+    if rows > 1 and data.batch_order.shared and not data.batch_order.full:
+        raise InputError("a loader gives its batches to all chains at once; leave out devices=.")
+    if chains % rows:
+        raise InputError(f"{chains} chains cannot be shared evenly by {rows} devices; write a multiple of them.")
+    return parts
+
+
+def check_memory(model, init, chains: int) -> None:
+    """Refuse chains that would not fit the machine, before XLA tries."""
+    init = model.init if init is None else init
+    position = init
+    if is_start_function(init):
+        try:
+            position = jax.eval_shape(init, jax.random.key(0))
+        except Exception:  # which `starts` says better
+            return
+    bytes_each = sum(np.size(x) * np.dtype(getattr(x, "dtype", float)).itemsize for x in jax.tree.leaves(position))
+    total = chains * (4 * bytes_each + 100)  # positions, momenta, sums of averages and of the gradient's variance
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if total > available:
+        raise InputError(
+            f"chains is {chains}: {chains:,} chains would take about {total / 2**30:,.0f} GiB, and this machine has "
+            f"{available / 2**30:,.0f}; write fewer."
+        )
+
+
+def spread_over_chains(dynamics, chains: int):
+    """The dynamics with one number per chain everywhere if any of its numbers differs between chains."""
+    single = {name: value for name, value in numbers(dynamics, PER_CHAIN).items() if value is not None}
+    positive = {f.name for f in fields(dynamics) if f.metadata.get("positive")}
+    for name in positive - set(single):
+        raise InputError(f"{name} is None; it must be a positive number.")
+    for name, value in single.items():
+        kind = np.asarray(value).dtype.kind
+        if kind not in "fiu":
+            raise InputError(f"{name} is {value!r}; it must be a number, or one for each chain.")
+        if np.shape(value) not in ((), (chains,)):
+            raise InputError(
+                f"{name} has shape {np.shape(value)}; it must be one number or one for each of {chains} chains."
+            )
+        if name in positive and not ((np.asarray(value) > 0) & np.isfinite(value)).all():
+            raise InputError(f"{name} is {np.min(value)}; it must be a positive number.")
+    grid = any(np.ndim(value) for value in single.values())
+    dynamics = jax.tree.map(lambda x: jnp.asarray(x, float), dynamics)
+    if grid:
+        each = {name: jnp.broadcast_to(jnp.asarray(value, float), (chains,)) for name, value in single.items()}
+        for name, value in numbers(dynamics, PER_COORDINATE).items():
+            each[name] = jax.tree.map(lambda x: jnp.broadcast_to(x, (chains, *x.shape)), value)
+        dynamics = replace(dynamics, **each)
+    return dynamics, grid
+
+
+def is_start_function(init) -> bool:
+    """Whether a start is a function of a key; a module that can be called is a position all the same."""
+    return callable(init) and jax.tree_util.all_leaves([init])
+
+
+def starts(model, init, keys) -> Tree:
+    """One position per chain: the model's own start, or `init` (a position, or a function of a `jax.random` key)."""
+    init = model.init if init is None else init
+    if is_start_function(init):
+        own = jax.jit(random.fold)(keys.start, 1)  # op by op it would take far longer to compile
+        try:
+            positions = jax.vmap(lambda key: floats(init(random.jax_key(key))))(own)
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"init fails when it is called with a key ({type(error).__name__}: {first_line(error)}); give a "
+                "position, or a function of one jax.random key."
+            ) from error
+    else:
+        positions = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys.start), *x.shape)), floats(init))
+    if not all(np.isfinite(np.asarray(leaf, float)).all() for leaf in jax.tree.leaves(positions)):
+        raise InputError("a start is not finite; init must give finite numbers.")
+    return positions
+
+
+def floats(position: Tree) -> Tree:
+    """The position as arrays, if all that it holds are floating-point numbers."""
+    places = jax.tree_util.tree_leaves_with_path(position)
+    if not places:
+        raise InputError("the start holds no numbers; init must give a position: a pytree of float arrays.")
+    for path, leaf in places:
+        where = f" at {jax.tree_util.keystr(path)}" if path else ""
+        try:
+            dtype = jnp.asarray(leaf).dtype
+        except TypeError:
+            raise InputError(
+                f"a start holds a {type(leaf).__name__}{where}, which cannot be sampled; give its arrays only, as "
+                "eqx.partition(module, eqx.is_inexact_array)[0] does, and put the rest back in the model."
+            ) from None
+        if not jnp.issubdtype(dtype, jnp.floating):
+            raise InputError(
+                f"a start has dtype {dtype}{where}; positions must be floating-point, such as jnp.zeros(3)."
+            )
+    return jax.tree.map(jnp.asarray, position)
+
+
+def check_average(average: Callable | None, position: Tree) -> None:
+    """What is averaged must be real numbers."""
+    if average is None:
+        return
+    if not callable(average):
+        raise InputError(f"average is {described(average)}; give a function of the position, or None.")
+    try:
+        found = jax.eval_shape(lambda theta: jax.tree.map(jnp.asarray, average(theta)), position)
+    except Exception as error:
+        shapes = jax.tree.map(lambda x: x.shape, position)
+        raise InputError(
+            f"average fails on a position of shape {shapes} ({type(error).__name__}: {first_line(error)})."
+        ) from error
+    if any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in jax.tree.leaves(found)):
+        raise InputError("average gives complex numbers; give their real and imaginary parts instead.")
+
+
+def check_model(model, data: Data, position: Tree) -> None:
+    """One log prior and one log likelihood, without computing them: both must be single numbers. A model that has
+    `check_rows` looks at the data too, or at their shapes where they are not in memory."""
+    if hasattr(model, "check_rows"):
+        shapes = jax.tree.map(lambda row: jax.ShapeDtypeStruct((data.size, *row.shape), row.dtype), data.datum)
+        model.check_rows(data.rows if data.source is None else shapes)
+    parts: dict[str, tuple] = {"log_prior": (position,)}
+    if not hasattr(model, "likelihood_gradient"):
+        parts["log_likelihood"] = (position, data.datum)
+    for name, arguments in parts.items():
+        try:
+            value = jax.eval_shape(getattr(model, name), *arguments)
+        except (TypeError, ValueError, AttributeError, IndexError, KeyError) as error:
+            given = [str(jax.tree.map(lambda x: x.shape, a)) for a in arguments]
+            raise InputError(f"{name} fails on shapes {', '.join(given)}: {first_line(error)}") from error
+        if getattr(value, "shape", None) != ():
+            raise InputError(f"{name} gives {value}; it must give one number (for one datum).")
+
+
+def check_starts(model, data: Data, positions: Tree) -> None:
+    """The log densities must be finite where the chains start, as far as some rows tell."""
+    own_gradient = hasattr(model, "likelihood_gradient")
+    count = min(data.size, max(data.batch_size, LOOKED_AT))
+
+    @jax.jit
+    def densities(positions, rows):
+        def one(position):
+            likelihood = 0.0 if own_gradient else log_likelihood(model, position, rows, None)
+            return jnp.isfinite(model.log_prior(position)), jnp.isfinite(likelihood)
+
+        return jax.lax.map(one, positions)
+
+    rows = None if own_gradient else first_rows(data, count)
+    finite = densities(positions, rows)
+    for name, right in zip(("log_prior", "log_likelihood"), finite, strict=True):
+        if not np.all(right):
+            chain = int(np.argmin(right))
+            raise InputError(
+                f"{name} is not finite at the start of chain {chain}; give a start (init) at which it is, or look for "
+                "a logarithm of 0 in it."
+            )
+
+
+def first_rows(data: Data, count: int) -> Tree:
+    """The first rows of the data, or of a loader its first batch."""
+    if data.source is None:
+        return jax.tree.map(lambda rows: rows[:count], data.rows)
+    if data.batch_order.shared and not data.batch_order.full:
+        return jax.jit(data.deliver)(jnp.uint32(0))
+    rows = jax.jit(data.take)(jnp.arange(count, dtype=jnp.uint32))
+    data.check()
+    return rows

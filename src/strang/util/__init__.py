@@ -1,0 +1,1 @@
+"""What every room uses: pytrees, random numbers, errors, files, progress, compiled loops of the host."""

@@ -1,0 +1,49 @@
+"""The one exception raised for bad input; its text says what was given, what was expected and what to write instead."""
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+
+class InputError(ValueError):
+    """Something the caller can mend. The command line prints it and ends with status 2."""
+
+
+def choose(what: str, given: object, choices) -> InputError:
+    """An error that lists the choices."""
+    return InputError(f"{what} {given!r} is unknown; choose one of: {', '.join(map(str, choices))}.")
+
+
+def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """The value, if it is a whole number in these bounds; 1e5 is one too.
+
+    >>> whole("steps", 1e5)
+    100000
+    """
+    try:
+        number = None if isinstance(value, bool | np.bool_) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number != value or number < least or (most is not None and number > most):
+        bounds = f", at least {least}" if most is None else f" from {least} to {most}"
+        raise InputError(f"{name} is {value}; write a whole number{bounds}.")
+    return number
+
+
+def need(module: str, extra: str | None) -> Any:
+    """A module that only an extra brings, or an error that says how to get it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        missing = (error.name or module).partition(".")[0]
+        if extra is None or missing == "strang":
+            raise
+        raise InputError(
+            f"This needs {missing}, which is not installed; write pip install 'strang[{extra}]'."
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,189 @@
+"""Counter-based random numbers: every draw is a pure function of (key, counter), whatever was drawn before.
+
+A key is two uint32 words along the last axis. The generator is Threefry-2x32 with 20 rounds (Salmon et al. 2011), the
+one behind `jax.random`, written as straight-line array code: XLA on CPU runs JAX's own as a loop of tiny kernels, which
+would make random numbers cost twenty times the rest of a small step.
+"""
+
+import math
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from strang.util.trees import Tree
+
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+
+
+def threefry(key, a, b):
+    """Two uniform words from a key and a two-word counter."""
+    first, second = key[..., 0], key[..., 1]
+    keys = (first, second, first ^ second ^ jnp.uint32(0x1BD11BDA))
+    a, b = a + keys[0], b + keys[1]
+    for block in range(5):
+        for rotation in ROTATIONS[block % 2]:
+            a = a + b
+            b = a ^ ((b << jnp.uint32(rotation)) | (b >> jnp.uint32(32 - rotation)))
+        a, b = a + keys[(block + 1) % 3], b + keys[(block + 2) % 3] + jnp.uint32(block + 1)
+    return a, b
+
+
+class Keys(NamedTuple):
+    """One stream for each purpose."""
+
+    start: jax.Array
+    noise: jax.Array
+    batch: jax.Array
+    model: jax.Array
+    probe: jax.Array
+
+
+def fold(key, a, b=0):
+    """A new key from a key and one or two numbers."""
+    a, b = jnp.broadcast_arrays(jnp.asarray(a, jnp.uint32), jnp.asarray(b, jnp.uint32))
+    return jnp.stack(threefry(key, a, b), axis=-1)
+
+
+def chain_keys(seed: int, chains: int) -> Keys:
+    """The keys of each chain. Chain number k has the same ones however many chains there are.
+
+    >>> bool((chain_keys(7, 2).noise == chain_keys(7, 5).noise[:2]).all())
+    True
+    """
+    return _chain_keys(np.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32), chains)
+
+
+@partial(jax.jit, static_argnums=1)  # op by op it takes a second to compile
+def _chain_keys(root, chains: int) -> Keys:
+    own = fold(root, jnp.arange(chains, dtype=jnp.uint32))
+    return Keys(*fold(own, jnp.arange(len(Keys._fields), dtype=jnp.uint32)[:, None]))
+
+
+def jax_key(key):
+    """The same two words as a key for `jax.random`."""
+    return jax.random.wrap_key_data(key, impl="threefry2x32")
+
+
+def normals(key, l, like: Tree, copies: int) -> tuple[Tree, ...]:
+    """`copies` trees of standard normals shaped like `like`, as a function of (key, l)."""
+    return as_normals(bits(key, l, like, copies), like)
+
+
+def bits(key, l, like: Tree, copies: int) -> list[list[tuple]]:
+    """The random words of `normals`, for each copy and leaf. It pays to have them in memory before they are used: XLA
+    would compute every pair of them twice, once for each of the two."""
+    drawn, used = [], 0
+    for _ in range(copies):
+        row = []
+        for leaf in jax.tree.leaves(like):
+            calls = leaf.size if leaf.dtype == jnp.float64 else -(-leaf.size // 2)
+            pair = threefry(key, l, jnp.arange(calls, dtype=jnp.uint32) + jnp.uint32(used))
+            row.append(pair if leaf.dtype == jnp.float64 or leaf.size > 1 else pair[:1])
+            used += calls
+        drawn.append(row)
+    return drawn
+
+
+def as_normals(words: list[list[tuple]], like: Tree) -> tuple[Tree, ...]:
+    leaves, structure = jax.tree.flatten(like)
+    return tuple(jax.tree.unflatten(structure, map(_normal, row, leaves)) for row in words)
+
+
+def _normal(words: tuple, leaf):
+    """Normals by inverting the distribution function at the midpoints of a symmetric lattice of 2^24 (2^53) cells."""
+    if leaf.dtype == jnp.float64:
+        a, b = words
+        cell = lax.bitcast_convert_type(a, jnp.int32) * 2.0**21 + (b >> jnp.uint32(11)).astype(jnp.float64)
+        parts = [math.sqrt(2) * lax.erf_inv((cell + 0.5) * 2.0**-52)]
+    else:
+        cells = [lax.bitcast_convert_type(word, jnp.int32) >> 8 for word in words]
+        parts = [math.sqrt(2) * lax.erf_inv((cell.astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)) for cell in cells]
+    return jnp.concatenate(parts)[: leaf.size].astype(leaf.dtype).reshape(leaf.shape)
+
+
+def high_product(a, n):
+    """The upper word of a * n, by halves, since 64-bit integers are off by default."""
+    a_low, a_high = a & jnp.uint32(0xFFFF), a >> jnp.uint32(16)
+    if n <= 1 << 16:
+        return (a_high * jnp.uint32(n) + ((a_low * jnp.uint32(n)) >> jnp.uint32(16))) >> jnp.uint32(16)
+    low, high = jnp.uint32(n & 0xFFFF), jnp.uint32(n >> 16)
+    carry = a_high * low + ((a_low * low) >> jnp.uint32(16))
+    middle = a_low * high + (carry & jnp.uint32(0xFFFF))
+    return a_high * high + (carry >> jnp.uint32(16)) + (middle >> jnp.uint32(16))
+
+
+def below(a, b, n: int):
+    """Uniform numbers below n < 2^32 from two words each, as the upper part of a 64-bit product: bias under 2^-33."""
+    upper = high_product(b, n)
+    lower = a * jnp.uint32(n) + upper
+    return high_product(a, n) + (lower < upper).astype(jnp.uint32)
+
+
+def indices(keys, l, count: int, n: int):
+    """`count` independent uniform numbers below n for each of many keys, as a function of (key, l): count, then key."""
+    if n <= 1 << 16:  # one word each: no probability is off by more than 2^-16 of itself
+        a, b = threefry(keys, l, jnp.arange(-(-count // 2), dtype=jnp.uint32)[:, None])
+        return high_product(jnp.concatenate([a, b], axis=-2)[..., :count, :], n)
+    a, b = threefry(keys, l, jnp.arange(count, dtype=jnp.uint32)[:, None])
+    return below(a, b, n)
+
+
+def salts(keys, n: int) -> tuple:
+    """What `permute` needs of its keys: two words a round."""
+    rounds = 6 if n >= 64 else 16  # pairs of places are uniform to 1e-3 from 4 on; small ranges mix more slowly
+    return tuple(threefry(keys, jnp.uint32(k), jnp.uint32(n)) for k in range(rounds))
+
+
+def permute(salts: tuple, index, n: int):
+    """Where a random permutation of 0..n-1, chosen by the salts, sends each index; no permutation is ever stored.
+
+    A Feistel network on index = left + columns * right: each half round adds a hash of one half to the other, modulo
+    that half's range, which is a bijection. Where columns * rows exceeds n, the walk goes on until it is back inside.
+    """
+    columns, rows = grid(n)
+
+    def network(index):
+        left, right = index % jnp.uint32(columns), index // jnp.uint32(columns)
+        for one, other in salts:
+            left = wrap(left + high_product(mix(right ^ one), columns), columns)
+            right = wrap(right + high_product(mix(left ^ other), rows), rows)
+        return left + jnp.uint32(columns) * right
+
+    if columns * rows == n:
+        return network(index)
+    shape = jnp.broadcast_shapes(jnp.shape(index), jnp.shape(salts[0][0]))
+    walk = jnp.broadcast_to(index, shape), jnp.ones(shape, bool)
+
+    def step(walk):
+        place = jnp.where(walk[1], network(walk[0]), walk[0])
+        return place, place >= jnp.uint32(n)
+
+    return lax.while_loop(lambda walk: jnp.any(walk[1]), step, walk)[0]
+
+
+def grid(n: int) -> tuple[int, int]:
+    """Even columns and rows whose product is n or little more; an even number of columns reaches odd permutations.
+
+    >>> grid(1000)
+    (40, 25)
+    """
+    root = math.isqrt(n - 1) + 1 if n > 1 else 1
+    evens = range(max(2, root + root % 2), root + root // 2 + 4, 2)
+    columns = min(evens, key=lambda columns: columns * -(-n // columns))
+    return columns, max(2, -(-n // columns))
+
+
+def wrap(x, n: int):
+    """x modulo n for x < 2n."""
+    return jnp.where(x >= jnp.uint32(n), x - jnp.uint32(n), x)
+
+
+def mix(x):
+    """A 32-bit finaliser: every output bit depends on every input bit."""
+    x = (x ^ (x >> jnp.uint32(16))) * jnp.uint32(0x21F0AAAD)
+    x = (x ^ (x >> jnp.uint32(15))) * jnp.uint32(0xD35A2D97)
+    return x ^ (x >> jnp.uint32(15))

@@ -1,0 +1,137 @@
+"""The command line: JSON on standard output, one sentence and status 2 for bad input."""
+
+import json
+import sys
+
+import pytest
+
+from strang.cli.app import main
+
+
+def call(capsys, *arguments):
+    """Exit status, standard output and standard error of the command."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["strang", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+    told = capsys.readouterr()
+    return end.value.code or 0, told.out, told.err
+
+
+SMALL = ("sample", "gaussian", "--steps", "200", "--chains", "10", "--step-size", "0.001")
+
+
+def test_sample_prints_one_json_object(capsys):
+    status, out, _ = call(capsys, *SMALL, "--json")
+    assert status == 0
+    result = json.loads(out)
+    keys = "bias bias_se mse mse_se mean truth exact diverged kinetic_temperature gradient_noise seconds"
+    assert {*keys.split(), "steps_per_second"} <= set(result)
+    assert set(result["exact"]) == {"bias", "mse"}
+    assert result["truth"] == pytest.approx((500 / 1001) ** 2 + 1 / 1001, rel=1e-6)
+
+
+def test_numbers_that_are_not_finite_are_null(capsys):
+    status, out, _ = call(capsys, *SMALL[:-1], "1.0", "--json")
+    assert status == 0
+    result = json.loads(out)
+    assert result["diverged"] == 10
+    assert result["bias"] is None
+    assert result["exact"]["bias"] is None
+
+
+def test_people_read_lines(capsys):
+    status, out, _ = call(capsys, *SMALL)
+    assert status == 0
+    assert "standard errors off" in out
+
+
+def test_schedules_by_scale_and_alpha(capsys):
+    options = ("sample", "gaussian", "--steps", "1000", "--chains", "5", "--scale", "0.033", "--alpha", "0.3333333333")
+    fixed = json.loads(call(capsys, *options, "--json")[1])
+    plain = json.loads(call(capsys, *options[:6], "--step-size", "0.0033", "--json")[1])
+    assert fixed["exact"]["bias"] == pytest.approx(plain["exact"]["bias"], rel=1e-6)
+    falling = json.loads(call(capsys, *options, "--schedule", "decreasing", "--json")[1])
+    assert falling["exact"]["bias"] != pytest.approx(plain["exact"]["bias"], rel=1e-3)
+
+
+def test_order_in_json(capsys):
+    status, out, _ = call(capsys, "order", "leimkuhler:BAOAB", "--json")
+    assert status == 0
+    result = json.loads(out)
+    mismatch = result.pop("mismatch")
+    assert result == {
+        "integrator": "leimkuhler:BAOAB",
+        "dynamics": "sghmc",
+        "batches": "full",
+        "weak_order": 2,
+        "invariant_order": "exact",
+        "gradients_per_step": 2,
+    }
+    assert max(mismatch[:2]) < 1e-10 < 1e-4 < mismatch[2]
+
+
+def test_integrators_are_listed(capsys):
+    status, out, _ = call(capsys, "integrators", "--json")
+    assert status == 0
+    rows = {row["integrator"]: row for row in json.loads(out)["integrators"]}
+    assert rows["chen:ABOBA"]["stability_limit"] == pytest.approx(0.0648694477, rel=1e-6)
+    assert rows["quicsort"]["order"] == 3
+    assert abs(rows["leimkuhler:BAOAB"]["variance_bias"]) < 1e-12
+
+
+@pytest.mark.parametrize("dynamics", ["sgld", "sgnht", "sgrhmc"])
+def test_integrators_of_every_dynamics(capsys, dynamics):
+    status, out, _ = call(capsys, "integrators", "--dynamics", dynamics)
+    assert status == 0
+    assert len(out.splitlines()) > 3
+
+
+def test_rates(capsys):
+    status, out, _ = call(capsys, "rates", "--order", "2", "--json")
+    assert status == 0
+    assert json.loads(out)["bias"]["alpha"] == pytest.approx(1 / 3)
+    noisy = json.loads(call(capsys, "rates", "--order", "2", "--noise", "--json")[1])
+    assert (noisy["effective_order"], noisy["mse"]["alpha"]) == (1, pytest.approx(1 / 3))
+
+
+@pytest.mark.parametrize("arguments", [(), ("lda",)])
+def test_nothing_asked_for_shows_the_help_alone(capsys, arguments):
+    status, out, err = call(capsys, *arguments)
+    assert (status, err) == (2, "")
+    assert "Usage" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("order", "ABOBA"), "write 'chen:ABOBA'"),
+        (("order", "chen:AB"), "never applies O"),
+        (("order", "chen:ABOBA", "--dynamics", "hmc"), "choose one of: sgld, sghmc, sgnht, sgrhmc"),
+        (("order", "chen:ABOBA", "--batch-order", "some"), "choose one of"),
+        (("rates", "--order", "0"), "order"),
+        (("sample", "cauchy"), "Choose one of: gaussian"),
+        (("sampel",), "Choose one of"),
+        ((*SMALL[:-1], "-0.1"), "must be a positive number"),
+        ((*SMALL, "--chains", "0"), "chains is 0"),
+        ((*SMALL, "--batch-size", "5000"), "there are 1000 rows"),
+        ((*SMALL, "--steps", "many"), "Invalid value for '--steps'"),
+        ((*SMALL, "--scale", "1"), "write either --step-size H"),
+        ((*SMALL, "--dtype", "complex64"), "choose one of: float32, float64"),
+        ((*SMALL, "--integrator", "euler"), "euler-old"),
+        (("reproduce", "fig99"), "choose one of: fig1"),
+        (("reproduce", "fig1", "--out", "/proc/nowhere"), "cannot write or read /proc/nowhere"),
+        ((*SMALL, "--seed", "-1"), "seed is -1"),
+        ((*SMALL, "--friction", "inf"), "must be a positive number"),
+        ((*SMALL, "--gradient-noise", "nan"), "a variance is not negative"),
+        (("integrators", "--friction", "nan"), "must be positive"),
+    ],
+)
+def test_bad_input_ends_with_2_and_one_sentence(capsys, tmp_path, monkeypatch, arguments, text):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = call(capsys, *arguments)
+    assert status == 2
+    assert out == ""
+    assert text in err
+    assert err.startswith("strang: ")
+    assert len(err.strip().splitlines()) == 1
