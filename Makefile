@@ -1,5 +1,6 @@
 # make reproduce   set up, then the main job: the paper's figures under report/
 # make test        set up, then lint, types and all tests
+# make check       the same with the fast tests only, in about a minute
 # make setup       only the environment: .venv/bin/strang
 
 VENV := .venv
@@ -9,7 +10,7 @@ UV := $(shell command -v uv 2>/dev/null)
 FOUND := $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup reproduce test lint bench clean
+.PHONY: setup reproduce test check lint bench clean
 
 setup: $(STAMP)
 

@@ -35,7 +35,7 @@ def draw(random: np.random.Generator) -> dict:
         "step_size": schedule.decreasing(h, float(random.uniform(0.1, 0.6))) if random.random() < 0.4 else h,
         "steps": steps,
         "chains": 2000,
-        "batches": str(random.choice(ORDERS)),
+        "batch_order": str(random.choice(list(ORDERS))),
         "batch_size": int(random.integers(1, min(size, 60))),
         "replacement": bool(random.random() < 0.6),
         "data_size": size,

@@ -27,6 +27,7 @@ from peers import HERE, python_for
 from strang.lda import fitting as learning
 from strang.lda import open_corpus
 from strang.lda.completion import add_sample, begin, perplexity, score_topics, split
+from strang.lda.settings import completed
 from strang.run.driver import run_blocks
 
 ALPHA, HELD_OUT = 0.1, 1000
@@ -37,7 +38,7 @@ PACKAGES = ["gensim==4.4.0", "scikit-learn==1.9.1", "tomotopy==0.14.0"]
 
 def with_strang(train, topics: int, seconds: float, passes: float | None):
     """(CPU seconds, passes, topics) as training goes on, and what compilation took."""
-    settings = learning.completed({**learning.DEFAULTS, "topics": topics, "passes": passes or 1e4}, train)
+    settings = completed({**learning.DEFAULTS, "topics": topics, "passes": passes or 1e4}, train)
     begun = time.process_time()
     job = learning.job_of(settings, train)
     every = max(1, train.documents // settings["batch"] // 4)

@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from strang.lda import TopicModel, from_csr, open_corpus
 from strang.lda import fitting as learning
-from strang.lda import from_csr, open_corpus
-from strang.lda.model import LDA
-from strang.sampling.chain import advance
+from strang.lda.settings import completed
+from strang.sampling.chain import advance_alone as advance
 from strang.util import random
 
 STEPS = 20
@@ -34,12 +34,12 @@ def drawn_corpus():
     return from_csr(np.arange(0, 400_001, 100), indices, np.ones(400_000, int), [f"w{k}" for k in range(words)])
 
 
-class HandedOver(LDA):
+class HandedOver(TopicModel):
     def _count(self, phi, rows, weights, key):
         return np.ones(phi.shape, np.float32)
 
 
-class AtHand(LDA):
+class AtHand(TopicModel):
     def likelihood_gradient(self, position, rows, weights, key):
         phi = self.topics_of(position)
         return self.count_gradient(position, phi, jnp.ones(phi.shape) * weights[0])
@@ -54,7 +54,7 @@ def of_kind(job, kind):
 
 def measure(corpus, given, settings) -> None:
     settings = {**learning.DEFAULTS, "topics": given.topics, "batch_size": given.documents, "passes": 1e4, **settings}
-    job = learning.job_of(learning.completed(settings, corpus), corpus)
+    job = learning.job_of(completed(settings, corpus), corpus)
     jobs = {"whole": job, "handed over": of_kind(job, HandedOver), "dense": of_kind(job, AtHand)}
     position, key = job.chain.state.position[0], job.chain.keys.noise[0]
     draw = jax.jit(lambda l: random.normals(key, l, position, 1)[0])

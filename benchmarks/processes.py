@@ -3,9 +3,9 @@
     python benchmarks/processes.py              # 1 and 2 processes, 1 and 2 devices
     python benchmarks/processes.py 1 2 4        # so many processes
 
-A small model (a Gaussian mean: all waiting) and a large one (200 topics over 7702 words), with batches of 1000 and of
-4000 documents. A minibatch has a part for each process, as is the default; a single process does not cut it at all.
-Every process computes on one core of its own, as far as there are cores.
+A small model (a Gaussian mean: all waiting), a network of a million weights, and 200 topics over 7702 words with
+batches of 1000 and of 4000 documents. A minibatch has a part for each process, as is the default; a single process
+does not cut it at all. Every process computes on one core of its own, as far as there are cores.
 """
 
 import json
@@ -17,21 +17,26 @@ import time
 from strang.parallel import processes
 from strang.parallel.launch import STRANG
 
-NUMBERS = {"gaussian": 1, "1000 documents": 200 * 7702, "4000 documents": 200 * 7702}
-STEPS = {"gaussian": 2000, "1000 documents": 4, "4000 documents": 4}
+WIDTHS = (784, 1000, 210, 10)
+NUMBERS = {"gaussian": 1, "network": 997_320, "1000 documents": 200 * 7702, "4000 documents": 200 * 7702}
+STEPS = {"gaussian": 2000, "network": 10, "1000 documents": 4, "4000 documents": 4}
 
 
 def job_of(name: str, devices):
     import numpy as np
 
     import strang
-    from strang.sampling.request import prepare
+    from strang.run.api import request
 
     rng = np.random.default_rng(0)
     settings = {"average": None, "steps": 10**6, "devices": devices}
     if name == "gaussian":
         data = strang.data.arrays(rng.normal(size=1000).astype(np.float32), batch_size=100)
-        return prepare(strang.models.Gaussian(), data, strang.SGHMC(friction=10.0), step_size=1e-3, **settings)
+        return request(strang.models.Gaussian(), data, strang.SGHMC(friction=10.0), step_size=1e-3, **settings)
+    if name == "network":
+        rows = rng.normal(size=(5000, 784)).astype(np.float32), rng.integers(10, size=5000).astype(np.int32)
+        data = strang.data.arrays(rows, batch_size=1000)
+        return request(strang.models.BNN(WIDTHS), data, strang.SGHMC(friction=10.0), step_size=1e-4, **settings)
     from strang.lda import from_csr
 
     words = [f"w{k}" for k in range(7702)]
@@ -40,11 +45,11 @@ def job_of(name: str, devices):
     corpus = from_csr(np.arange(0, len(indices) + 1, 100), indices, np.ones(len(indices), int), words)
     model = strang.lda.TopicModel(200, 7702, parametrisation="expanded-mean", documents=corpus)
     data = strang.data.arrays(np.arange(4 * batch, dtype=np.uint32), batch_size=batch, batch_order="reshuffled")
-    return prepare(model, data, strang.SGRLD(), step_size=1e-4, **settings)
+    return request(model, data, strang.SGRLD(), step_size=1e-4, **settings)
 
 
 def measure(name: str, devices: int) -> None:
-    """Seconds a step in this process, told by the first of them; so many devices of a single process share it."""
+    """Seconds per step in this process, printed by the first; so many devices of a single process share it."""
     cores = sorted(os.sched_getaffinity(0))
     if devices == 1:
         os.sched_setaffinity(0, {cores[int(os.environ.get(processes.RANK, 0)) % len(cores)]})
@@ -53,14 +58,14 @@ def measure(name: str, devices: int) -> None:
         import jax
 
         jax.config.update("jax_num_cpu_devices", devices)
-    from strang.parallel.team import Team
+    from strang.run.driver import runner_of
 
-    team = Team(job_of(name, 1 if devices == 1 else (1, devices)), 1)
-    team.advance(2)  # compiles
+    runner = runner_of(job_of(name, 1 if devices == 1 else (1, devices)))
+    runner.advance(2)  # compiles
     best = work = float("inf")
     for k in range(3):
         started, worked = time.perf_counter(), time.process_time()
-        team.advance(2 + (k + 1) * STEPS[name])
+        runner.advance(2 + (k + 1) * STEPS[name])
         best = min(best, time.perf_counter() - started)
         work = min(work, time.process_time() - worked)
     if processes.rank() == 0:
@@ -68,22 +73,22 @@ def measure(name: str, devices: int) -> None:
 
 
 def measure_devices(count: int) -> None:
-    """Chain-steps a second of the paper's Gaussian model with 200 chains, in groups."""
+    """Seconds per step of the paper's Gaussian model with 200 chains."""
     import jax
 
     jax.config.update("jax_num_cpu_devices", count)
     import numpy as np
-    from strang.parallel.team import Team
 
     import strang
-    from strang.sampling.request import prepare
+    from strang.run.api import request
+    from strang.run.driver import runner_of
 
     data = strang.data.arrays(np.random.default_rng(0).normal(size=1000).astype(np.float32), batch_size=10)
-    settings = {"step_size": 1e-3, "chains": 200, "steps": 10**6, "average": None, "groups": 2, "devices": count}
-    team = Team(prepare(strang.models.Gaussian(), data, strang.SGHMC(friction=10.0), **settings), 1)
-    team.advance(256)
+    settings = {"step_size": 1e-3, "chains": 200, "steps": 10**6, "average": None, "devices": count}
+    runner = runner_of(request(strang.models.Gaussian(), data, strang.SGHMC(friction=10.0), **settings))
+    runner.advance(256)
     started = time.perf_counter()
-    team.advance(20_000)
+    runner.advance(20_000)
     print(json.dumps({"seconds": (time.perf_counter() - started) / 19_744}))
 
 
@@ -100,22 +105,22 @@ def main(counts: list[int]) -> None:
             command = sys.executable, __file__, "--measure", name, "1"
             found = ask(*STRANG, "launch", "-n", str(count), "--", *command)
             first = first or found
-            received = (count - 1) * 4 * numbers
+            received = 8 * numbers * (count - 1) // count  # a fraction of each part, and of the sum
             print(
-                f"{name}: {count} process{'es' * (count > 1)}: {1e3 * found['seconds']:.3g} ms a step "
+                f"{name}: {count} process{'es' * (count > 1)}: {1e3 * found['seconds']:.3g} ms per step "
                 f"({first['seconds'] / found['seconds']:.2f} times as fast), {1e3 * found['cpu']:.3g} ms of CPU each "
                 f"({first['cpu'] / found['cpu']:.2f} times less), which receives {received:,} bytes",
                 flush=True,
             )
         found = ask(sys.executable, __file__, "--measure", name, "2")
         print(
-            f"{name}: 2 devices of one process: {1e3 * found['seconds']:.3g} ms a step "
+            f"{name}: 2 devices of one process: {1e3 * found['seconds']:.3g} ms per step "
             f"({first['seconds'] / found['seconds']:.2f} times as fast)",
             flush=True,
         )
     for count in (1, 2):
         seconds = ask(sys.executable, __file__, "--devices", str(count))["seconds"]
-        print(f"200 chains in 2 groups on {count} device{'s' * (count > 1)}: {200 / seconds:,.0f} chain-steps a second")
+        print(f"200 chains on {count} device{'s' * (count > 1)}: {200 / seconds:,.0f} chain-steps per second")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import strang
-from strang.sampling.chain import advance
+from strang.sampling.chain import advance_alone as advance
 from strang.sampling.request import prepare
 from strang.sbn.kernels import gibbs as kernel
 from strang.sbn.model import SBN

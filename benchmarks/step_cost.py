@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import strang
-from strang.gradients.estimators import batch_gradient
-from strang.sampling.chain import advance
+from strang.gradients.full import batch_gradient
+from strang.sampling.chain import advance_alone as advance
 from strang.sampling.request import prepare
 from strang.util import random
 

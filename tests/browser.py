@@ -1,4 +1,4 @@
-"""A report in the system's Chromium: what is wrong with it, in words. Nothing found is an empty list."""
+"""Checks of a page in the system's Chromium; each returns a list of problems, as sentences."""
 
 import re
 import shutil
@@ -14,9 +14,10 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-PHONE, DESK, PAPER = ({"width": w, "height": h} for w, h in ((360, 740), (1200, 900), (680, 1000)))  # A4 within margins
+PHONE, DESKTOP = {"width": 360, "height": 740}, {"width": 1200, "height": 900}
+PAPER = {"width": 680, "height": 1000}  # A4 within margins
 
-# Each gives a list of complaints.
+# Each returns a list of problems.
 FIGURES = """() => [...document.querySelectorAll('svg.figure')].flatMap((svg, i) => {
   const box = svg.getBoundingClientRect(), outside = [...svg.querySelectorAll('text')].filter(text => {
     const t = text.getBoundingClientRect();
@@ -29,16 +30,16 @@ FIGURES = """() => [...document.querySelectorAll('svg.figure')].flatMap((svg, i)
   ];
 })"""
 HOVER = """() => [...document.querySelectorAll('svg.figure')].flatMap((svg, i) => {
-  const points = [...svg.querySelectorAll('.point')], found = [];
+  const points = [...svg.querySelectorAll('.point')], problems = [];
   const silent = points.filter(point => !point.querySelector('title')?.textContent);
-  if (silent.length) found.push(`figure ${i} has a point without text`);
+  if (silent.length) problems.push(`figure ${i} has a point without text`);
   for (const point of points.slice(0, 1)) {
     point.scrollIntoView({block: 'center'});
     const box = point.querySelector('circle').getBoundingClientRect();
     const hit = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);
-    if (!hit?.closest('.point')) found.push(`figure ${i}: pointing at a point does not reach it`);
+    if (!hit?.closest('.point')) problems.push(`figure ${i}: pointing at a point does not reach it`);
   }
-  return found;
+  return problems;
 })"""
 REFERENCES = """() => {
   const ids = [...document.querySelectorAll('[id]')].map(e => e.id), known = new Set(ids);
@@ -83,17 +84,17 @@ def chromium() -> Iterator[Any]:
 
 
 def problems(browser: Any, path: Path, verdicts: list[str] | None = None) -> list[str]:
-    """All that is wrong with the page; `verdicts` are what its table has to show, in order."""
-    page = browser.new_page(viewport=DESK, color_scheme="light")
-    found: list[str] = []
-    page.on("console", lambda said: found.append(f"console {said.type}: {said.text}"))
-    page.on("pageerror", lambda error: found.append(f"error: {error}"))
-    page.on("requestfailed", lambda request: found.append(f"failed request: {request.url}"))
-    page.on("request", lambda request: None if local(request.url) else found.append(f"request: {request.url}"))
+    """Checks the page on screens and on paper; `verdicts` are those that its table must have, in order."""
+    page = browser.new_page(viewport=DESKTOP, color_scheme="light")
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(f"console {message.type}: {message.text}"))
+    page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+    page.on("requestfailed", lambda request: complaints.append(f"failed request: {request.url}"))
+    page.on("request", lambda request: None if local(request.url) else complaints.append(f"request: {request.url}"))
     try:
         page.goto(path.resolve().as_uri(), wait_until="load")
         checks = (screen, colours, lambda page: table(page, verdicts), printed)
-        return found + [each for check in checks for each in check(page)]
+        return complaints + [each for check in checks for each in check(page)]
     finally:
         page.close()
 
@@ -103,15 +104,15 @@ def local(url: str) -> bool:
 
 
 def screen(page: Any) -> list[str]:
-    """On a desk and on a telephone: figures whole and to be pointed at, nothing wider than the window."""
-    found = page.evaluate(REFERENCES) + page.evaluate(HOVER)
-    for name, size in (("desk", DESK), ("telephone", PHONE)):
+    """On a desktop and on a phone: figures are complete and react to pointing, nothing is wider than the window."""
+    complaints = page.evaluate(REFERENCES) + page.evaluate(HOVER)
+    for name, size in (("desktop", DESKTOP), ("phone", PHONE)):
         page.set_viewport_size(size)
         width = page.evaluate("document.scrollingElement.scrollWidth")
-        found += [f"{width} px wide on a {name} of {size['width']} px"] if width > size["width"] else []
-        found += [f"{each} on a {name}" for each in page.evaluate(FIGURES)]
-    page.set_viewport_size(DESK)
-    return found
+        complaints += [f"{width} px wide on a {name} of {size['width']} px"] if width > size["width"] else []
+        complaints += [f"{each} on a {name}" for each in page.evaluate(FIGURES)]
+    page.set_viewport_size(DESKTOP)
+    return complaints
 
 
 def background(page: Any, **media: str) -> float:
@@ -127,23 +128,23 @@ def colours(page: Any) -> list[str]:
 
 
 def table(page: Any, verdicts: list[str] | None) -> list[str]:
-    """The verdict rows are those given, each with its verdict as text too."""
-    said = "rows => rows.map(row => [row.dataset.verdict, row.innerText.includes(row.dataset.verdict)])"
-    rows = page.eval_on_selector_all("#verdicts [data-verdict]", said)
-    found = [f"the row of {verdict!r} does not say so" for verdict, text in rows if not text]
-    given = [verdict for verdict, _ in rows]
-    return found if verdicts is None or given == verdicts else [*found, f"verdicts {given}, not {verdicts}"]
+    """The verdict rows are the expected ones, each with its verdict as text too."""
+    script = "rows => rows.map(row => [row.dataset.verdict, row.innerText.includes(row.dataset.verdict)])"
+    rows = page.eval_on_selector_all("#verdicts [data-verdict]", script)
+    complaints = [f"the row of {verdict!r} does not say so" for verdict, text in rows if not text]
+    actual = [verdict for verdict, _ in rows]
+    return complaints if verdicts is None or actual == verdicts else [*complaints, f"verdicts {actual}, not {verdicts}"]
 
 
 def printed(page: Any) -> list[str]:
-    """On paper, even from a dark screen, all is there, on white, and no wider than the paper."""
+    """On paper, even from a dark screen, everything is printed, on white, and no wider than the paper."""
     page.set_viewport_size(PAPER)
     try:
         bright = background(page, media="print", color_scheme="dark")
-        found = page.evaluate(PRINTED) + [f"{each} on paper" for each in page.evaluate(FIGURES)]
+        complaints = page.evaluate(PRINTED) + [f"{each} on paper" for each in page.evaluate(FIGURES)]
         width = page.evaluate("document.scrollingElement.scrollWidth")
-        found += [f"{width} px wide on paper of {PAPER['width']} px"] if width > PAPER["width"] else []
-        return found + ([f"printed on brightness {bright:.2f}"] if bright < 0.99 else [])
+        complaints += [f"{width} px wide on paper of {PAPER['width']} px"] if width > PAPER["width"] else []
+        return complaints + ([f"printed on brightness {bright:.2f}"] if bright < 0.99 else [])
     finally:
         page.emulate_media(media="screen", color_scheme="light")
-        page.set_viewport_size(DESK)
+        page.set_viewport_size(DESKTOP)

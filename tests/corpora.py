@@ -22,8 +22,8 @@ HEAD += '<namespace key="10">Template</namespace></namespaces></siteinfo>\n'
 
 
 def make_texts(number: int, seed: int = 0) -> list[str]:
-    dice = random.Random(seed)
-    return [" ".join(dice.choices(WORDS, weights=range(1, 121), k=dice.randint(3, 30))) for _ in range(number)]
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(WORDS, weights=range(1, 121), k=rng.randint(3, 30))) for _ in range(number)]
 
 
 TEXTS = make_texts(60)
@@ -38,18 +38,18 @@ def page(title: str, text: str, number: int | None = 0, extra: str = "") -> str:
 
 
 def dump(texts: list[str]) -> str:
-    found = []
+    pages = []
     for number, text in enumerate(texts):
-        found.append(
+        pages.append(
             page(f"Page {number}", f"{{{{Box|hidden}}}}'''{text}'''<ref>hidden & gone</ref>", number % 2 or None)
         )
-    found = [part.replace("<ns>1</ns>", "<ns>0</ns>") for part in found]
-    found.insert(3, page("Old", "#redirect [[New]]"))
-    found.insert(5, page("Older", "moved", extra='<redirect title="New" />'))
-    found.insert(9, page("Template:Box", "hidden", 10))
-    found.insert(11, page("Talk:Page", "hidden", None))
-    found[0] = found[0].replace("Page 0", "Talk")  # an article, though a namespace has its name
-    return HEAD + "".join(found) + "</mediawiki>\n"
+    pages = [each.replace("<ns>1</ns>", "<ns>0</ns>") for each in pages]
+    pages.insert(3, page("Old", "#redirect [[New]]"))
+    pages.insert(5, page("Older", "moved", extra='<redirect title="New" />'))
+    pages.insert(9, page("Template:Box", "hidden", 10))
+    pages.insert(11, page("Talk:Page", "hidden", None))
+    pages[0] = pages[0].replace("Page 0", "Talk")  # an article, though a namespace has its name
+    return HEAD + "".join(pages) + "</mediawiki>\n"
 
 
 def write_words(folder: Path) -> Path:

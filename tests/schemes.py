@@ -1,19 +1,19 @@
-"""Every scheme shipped, in one table: what stands here is tested by standing here.
+"""All schemes of the library in one table; every scheme in it is tested.
 
 `invariant` is the order of the position's variance on Gaussians with full gradients, and None where a step is not
 linear. Weak orders are not written down: the certificate, the algebra and `Step.order` have to agree on them.
 """
 
-from itertools import permutations
 from typing import NamedTuple
 
 import strang
 from strang.dynamics.fields import example
 from strang.dynamics.sgrhmc import bowl
+from strang.integrators.schemes import palindromes
 from strang.integrators.words import Step, spell
 
 COORDINATE = strang.SGNHT(friction=1.3, gain=0.7, thermostat="coordinate")
-RIEMANN = strang.SGRHMC(metric=bowl, friction=1.3, iterations=3)  # three sweeps do to h³ and compile in half the time
+RIEMANN = strang.SGRHMC(metric=bowl, friction=1.3, iterations=3)  # accurate to h³, and compiles in half the time
 UNEVEN = strang.SGRLD(inverse_metric=lambda t: 1 / (1.2 + 0.4 * t * t))
 KICK = {"chen": "O", "leimkuhler": "B", "ubu": "B"}
 
@@ -33,13 +33,8 @@ class Scheme(NamedTuple):
         return f"{kind}{'*' if self.dynamics is COORDINATE else ''} {self.step.name}"
 
 
-def palindromes(letters: str) -> list[str]:
-    """ABO -> ABOBA, AOBOA, ...: every order of the letters, reflected at the last."""
-    return ["".join(half) + "".join(half[-2::-1]) for half in permutations(letters)]
-
-
 def words(dynamics, alphabet: str, letters, invariant=None) -> list[Scheme]:
-    """One scheme a word; `invariant` is one order for all of them or says it of each."""
+    """One scheme per word; `invariant` is one order for all of them, or a dict from words to orders."""
     instance = example(dynamics)
     return [
         Scheme(

@@ -46,7 +46,7 @@ _HOMES = {
     "InputError": "strang.util.errors",
     "LDA": "strang.lda.estimator",
     "Model": "strang.models",
-    "certificate": "strang.theory",
+    "certificate": "strang.theory.certificate",
     "resume": "strang.applications",
 }
 __all__ = ["__version__", *_HOMES]

@@ -28,7 +28,16 @@ class Fixed:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Decreasing:
-    """h_l = scale l^-alpha."""
+    """The step sizes h_l = scale l^-alpha; averages over such a run are weighted by h_l.
+
+    Args:
+        scale: the first step size; one number, or one per chain.
+        alpha: how fast steps decrease.
+
+    Example:
+        >>> round(float(decreasing(0.045, alpha=1 / 3)(8.0)), 12)
+        0.0225
+    """
 
     scale: Any
     alpha: Any
@@ -40,11 +49,21 @@ class Decreasing:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Slowing:
-    """h_l = scale (1 + l / delay)^-alpha, nearly fixed for the first `delay` steps."""
+    """The step sizes h_l = scale (1 + l / delay)^-alpha of Patterson & Teh.
+
+    Args:
+        scale: the step size at the beginning; one number, or one per chain.
+        alpha: how fast steps decrease.
+        delay: the number of steps for which they are nearly fixed.
+
+    Example:
+        >>> round(float(slowing(0.01, alpha=0.5)(3000.0)), 12)
+        0.005
+    """
 
     scale: Any
     alpha: Any
-    delay: Any
+    delay: Any = 1000.0
 
     def __call__(self, l):
         return self.scale * (1 + l / self.delay) ** (-self.alpha)
@@ -58,16 +77,31 @@ class Function:
     function: Callable = field(metadata={"static": True})
 
     def __call__(self, l):
-        return jnp.asarray(self.function(l), float)  # of a Python number too
+        return jnp.asarray(self.function(l), float)  # also where it returns a Python number
+
+
+decreasing, slowing = Decreasing, Slowing
 
 
 def fixed(scale, alpha=0.0, steps: int | None = None) -> Fixed:
-    """h = C L^-alpha for a run of L steps.
+    """The step size h = scale L^-alpha for a run of L steps.
 
     Paper: h ~ L^alpha with alpha = -1/3 in the appendix, L^-alpha in the text. We: the text (erratum A22).
 
-    >>> round(float(fixed(0.033, alpha=1 / 3, steps=1000).size), 12)
-    0.0033
+    Args:
+        scale: the factor; one number, or one per chain.
+        alpha: how much smaller steps are in longer runs.
+        steps: L; needed unless alpha is 0.
+
+    Returns:
+        The schedule for `strang.sample(..., step_size=...)`.
+
+    Raises:
+        InputError: alpha is not 0 and the number of steps is missing.
+
+    Example:
+        >>> round(float(fixed(0.033, alpha=1 / 3, steps=1000).size), 12)
+        0.0033
     """
     if steps is None:
         if np.any(np.asarray(alpha) != 0):
@@ -76,35 +110,18 @@ def fixed(scale, alpha=0.0, steps: int | None = None) -> Fixed:
     return Fixed(np.asarray(scale) * float(steps) ** -np.asarray(alpha))
 
 
-def decreasing(scale, alpha) -> Decreasing:
-    """h_l = C l^-alpha; averages over such a run are weighted by h_l.
-
-    >>> round(float(decreasing(0.045, alpha=1 / 3)(8.0)), 12)
-    0.0225
-    """
-    return Decreasing(scale, alpha)
-
-
-def slowing(scale, alpha, delay=1000.0) -> Slowing:
-    """h_l = C (1 + l / delay)^-alpha, the steps of Patterson & Teh.
-
-    >>> round(float(slowing(0.01, alpha=0.5)(3000.0)), 12)
-    0.005
-    """
-    return Slowing(scale, alpha, delay)
-
-
 def as_schedule(step_size, steps: int, chains: int):
-    """The schedule that the caller meant, checked over the whole run: positive, finite, one size or one per chain."""
-    schedule = step_size
-    if not isinstance(step_size, Fixed | Decreasing | Slowing | Function):
+    """Makes a schedule of what the user wrote, and checks that it is positive and finite over the whole run."""
+    if isinstance(step_size, Fixed | Decreasing | Slowing | Function):
+        schedule = step_size
+    else:
         schedule = Function(step_size) if callable(step_size) else Fixed(np.asarray(step_size))
     if not all(np.asarray(leaf).dtype.kind in "fiu" for leaf in jax.tree.leaves(schedule)):
         raise InputError(f"step_size is {step_size!r}; write a number, one per chain, or a function of the step.")
     schedule = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), schedule)
     try:
         sizes = probe(schedule, steps)
-    except Exception as error:  # a function of the user's
+    except Exception as error:  # from the user's function
         raise InputError(
             f"step_size fails as a function of the step number ({type(error).__name__}: {first_line(error)})."
         ) from error

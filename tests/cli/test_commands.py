@@ -107,7 +107,7 @@ def test_nothing_asked_for_shows_the_help_alone(capsys, arguments):
     [
         (("order", "ABOBA"), "write 'chen:ABOBA'"),
         (("order", "chen:AB"), "never applies O"),
-        (("order", "chen:ABOBA", "--dynamics", "hmc"), "choose one of: sgld, sghmc, sgnht, sgrhmc"),
+        (("order", "chen:ABOBA", "--dynamics", "hmc"), "choose one of: sghmc, sgld, sgnht, sgrhmc"),
         (("order", "chen:ABOBA", "--batch-order", "some"), "choose one of"),
         (("rates", "--order", "0"), "order"),
         (("sample", "cauchy"), "Choose one of: gaussian"),

@@ -14,11 +14,11 @@ import pytest
 import strang
 from strang import gradients
 from strang.cli.app import main
-from strang.data import disk as files
+from strang.data import disk
 from strang.data.disk import Files
 from strang.data.orders import make_order
 from strang.gradients import full
-from strang.gradients import variance as noise
+from strang.gradients.variance import split_variance
 from strang.report.stored import describe, report
 from strang.run.driver import run_blocks
 from strang.sampling import chain
@@ -48,9 +48,9 @@ def paths(pairs, tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_kept(monkeypatch):
-    """As it is with more data."""
-    monkeypatch.setattr(files, "KEPT", 0)
+def nothing_stays_in_memory(monkeypatch):
+    """As with larger data."""
+    monkeypatch.setattr(disk, "MAX_BYTES_IN_MEMORY", 0)
 
 
 def run(data, steps, **changes):
@@ -74,7 +74,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize("changes", VARIANTS, ids=lambda changes: changes["batch_order"])
 def test_runs_on_disk_are_runs_in_memory(pairs, paths, tmp_path, monkeypatch, changes):
-    """Also stopped and gone on with, in other blocks; full gradients go through the files in chunks."""
+    """Also when stopped and resumed with other block lengths; full gradients read the files in chunks."""
     monkeypatch.setattr(full, "CHUNK_NUMBERS", 40)
     settings = {name: value for name, value in changes.items() if name in ("gradient", "parts")}
     how = {name: value for name, value in changes.items() if name not in settings}
@@ -83,18 +83,18 @@ def test_runs_on_disk_are_runs_in_memory(pairs, paths, tmp_path, monkeypatch, ch
     whole = run(strang.data.arrays(pairs, **how), 600, **settings)
     threads, read = [], Files.read
 
-    def noted(self, where):
+    def counted(self, request):
         threads.append(threading.current_thread().name)
-        return read(self, where)
+        return read(self, request)
 
-    monkeypatch.setattr(Files, "read", noted)
+    monkeypatch.setattr(Files, "read", counted)
     run(strang.data.files(paths, **how), 411, store=tmp_path / "run", every=100, **settings)
     data = strang.data.files(paths, **how)
     resumed = run(data, 600, store=tmp_path / "run", every=250, **settings)
     same(whole, resumed)
     ahead = sum(name.startswith("strang-rows") for name in threads)
     assert ahead > (1000 if "parts" in changes else 3)  # rows are mostly read while the device computes
-    assert data.source.room == 2 * changes.get("parts", 1)
+    assert data.source.max_pending == 2 * changes.get("parts", 1)
     assert 0 <= resumed.waiting <= 1
     assert "waiting for data" in str(resumed)
     assert all(0 <= entry["waiting"] <= 1 for entry in read_series(tmp_path / "run"))
@@ -105,31 +105,31 @@ def test_runs_on_disk_are_runs_in_memory(pairs, paths, tmp_path, monkeypatch, ch
 @pytest.mark.parametrize("parts", [8, 9, 16])
 def test_what_is_read_ahead_is_used(numbers, monkeypatch, parts):
     """Of a run in parts only the first step's rows are read when they are asked for; nothing is read twice."""
-    source, threads, read = Files(files.open_column(numbers)), [], Files.read
+    source, threads, read = Files(disk.open_column(numbers)), [], Files.read
 
-    def noted(self, where):
+    def counted(self, request):
         threads.append(threading.current_thread().name)
-        return read(self, where)
+        return read(self, request)
 
-    monkeypatch.setattr(Files, "read", noted)
+    monkeypatch.setattr(Files, "read", counted)
     source.expect(parts, 20)
     for at in range(20 * parts):
-        where, ahead = (np.array([number, number // ROWS]) for number in (at, at + parts))
-        found = source.take([where % ROWS], [ahead % ROWS])
-        np.testing.assert_array_equal(found[0], numbers[where % ROWS])
+        request, ahead = (np.array([number, number // ROWS]) for number in (at, at + parts))
+        (rows,) = source.take([request % ROWS], [ahead % ROWS])
+        np.testing.assert_array_equal(rows, numbers[request % ROWS])
     source.pool.shutdown()
     ahead = sum(name.startswith("strang-rows") for name in threads)
-    assert (len(threads) - ahead, ahead) == (parts, 20 * parts)  # the last of which nobody needed
+    assert (len(threads) - ahead, ahead) == (parts, 20 * parts)  # of which the last step's were not needed
 
 
 def test_many_threads_may_ask_at_once(numbers):
-    """As devices do. What they are given is what they asked for, whatever is read ahead and forgotten again."""
-    source, wrong = Files(files.open_column(numbers)), []
+    """As devices do. They get the rows they asked for, whatever is read ahead and dropped again."""
+    source, wrong = Files(disk.open_column(numbers)), []
 
     def ask(first):
         for at in range(first, first + 1500):
-            (found,) = source.take([np.array([at % ROWS])], [np.array([(at + 1 + at % 3) % ROWS])])
-            if found != numbers[at % ROWS]:
+            (row,) = source.take([np.array([at % ROWS])], [np.array([(at + 1 + at % 3) % ROWS])])
+            if row != numbers[at % ROWS]:
                 wrong.append(at)
 
     threads = [threading.Thread(target=ask, args=(7 * number,)) for number in range(8)]
@@ -148,14 +148,14 @@ def test_many_threads_may_ask_at_once(numbers):
 
 @pytest.mark.parametrize("chunk", [40, 1 << 22])
 def test_the_potential_and_its_slope_over_all_files(pairs, paths, monkeypatch, chunk):
-    """Which is what control variates and the search for their anchor ask for."""
+    """As control variates and the search for their anchor compute them."""
     monkeypatch.setattr(full, "CHUNK_NUMBERS", chunk)
     model, theta = strang.models.Logistic(3), jnp.array([0.3, -1.0, 0.2])
-    found = [
+    results = [
         jax.jit(jax.value_and_grad(lambda theta, data: full.full_potential(model, data, theta)))(theta, data)
         for data in (strang.data.files(paths, batch_order="full"), strang.data.arrays(pairs, batch_order="full"))
     ]
-    for one, other in zip(*found, strict=True):
+    for one, other in zip(*results, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -173,20 +173,20 @@ def test_mapped_arrays_stay_on_disk_and_share_a_compilation(pairs, paths, tmp_pa
     assert (np.asarray(other.chain.state.position) != np.asarray(first.chain.state.position)).all()
 
 
-def test_only_changed_files_are_looked_through_again(pairs, paths, tmp_path, monkeypatch):
+def test_only_changed_files_are_checked_again(pairs, paths, tmp_path, monkeypatch):
     def go_on(steps):
         return run(strang.data.files(paths, batch_size=BATCH), steps, store=tmp_path / "run", average=None)
 
     go_on(50)
-    looked: list[str] = []
+    checked: list[str] = []
     with monkeypatch.context() as patch:
-        patch.setattr("strang.data.disk.check_numbers", lambda *given: looked.append(given[2]))
+        patch.setattr("strang.data.disk.check_numbers", lambda *args: checked.append(args[2]))
         go_on(60)
-        assert not looked
+        assert not checked
         content = paths[1].read_bytes()
-        os.utime(paths[1])  # as a copy has other times; it is the same
+        os.utime(paths[1])  # a copy has other times, but the same content
         go_on(70)
-        assert len(looked) == 4
+        assert len(checked) == 4
     before = paths[1].stat()
     paths[1].write_bytes(content[:-1] + bytes([content[-1] ^ 1]))  # one bit, and the time turned back
     os.utime(paths[1], ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -211,7 +211,7 @@ def test_a_file_cut_under_a_run_ends_it_with_an_error(pairs, paths, tmp_path):
     same(run(strang.data.arrays(pairs, batch_size=BATCH), 100, average=None), again)
 
 
-def test_what_is_not_finite_is_found_before_anything_runs(paths):
+def test_numbers_that_are_not_finite_are_an_error_before_a_run(paths):
     bad = np.load(paths[1])
     bad[50] = np.inf
     np.save(paths[1], bad)
@@ -232,7 +232,7 @@ def test_permutations_are_bijections(size):
 
 @pytest.mark.parametrize("size", [10**8, 10**8 - 11])
 def test_sweeps_of_a_hundred_million_rows(size):
-    """Rows of far-apart batches of a sweep never meet, and come from everywhere; the way back is the way there."""
+    """Distant batches of a sweep share no rows and are spread over all data; the way back visits the same batches."""
     data = strang.data.Data(jnp.zeros(1), make_order(size, 1000, "symmetric"))
     forth = 503 * np.arange(200)
     l = jnp.asarray(np.concatenate([forth, 2 * data.batch_order.epoch - 1 - forth]), jnp.uint32)[:, None, None]
@@ -248,7 +248,7 @@ def test_sweeps_of_a_hundred_million_rows(size):
 
 
 def batches(rows):
-    """What a loader gives in an epoch, and again."""
+    """A loader function of the rows in their order."""
     parts = [rows[at : at + BATCH] for at in range(0, len(rows), BATCH)]
     return lambda start: iter(parts[start % len(parts) :])
 
@@ -259,27 +259,27 @@ def sampled(data, steps, **changes):
 
 
 def test_a_loader_in_the_order_of_the_data_is_cyclic(numbers, tmp_path):
-    """As a function of the batch number, and as something to iterate over; each stopped and gone on with."""
+    """As a function of the batch number, and as a list; each stopped and resumed."""
     cyclic = sampled(strang.data.arrays(numbers, batch_size=BATCH, batch_order="cyclic"), 411)
     made, loader = [], batches(numbers)
 
-    def noted(start):
+    def counted(start):
         made.append(start)
         return loader(start)
 
-    for name, source in (("function", noted), ("list", list(loader(0)))):
+    for name, source in (("function", counted), ("list", list(loader(0)))):
         sampled(strang.data.stream(source, size=ROWS, ragged=True), 300, store=tmp_path / name, every=77)
         resumed = sampled(strang.data.stream(source, size=ROWS, ragged=True), 411, store=tmp_path / name)
         np.testing.assert_array_equal(resumed.chain.state.position, cyclic.chain.state.position)
         np.testing.assert_array_equal(resumed.chain.state.momentum, cyclic.chain.state.momentum)
-    assert 300 in made  # a function is asked for where the run goes on
+    assert 300 in made  # a function is called with the batch where the run goes on
     with pytest.raises(InputError, match="holds another run: the data differ"):
         sampled(strang.data.stream(batches(numbers + 1), size=ROWS, ragged=True), 500, store=tmp_path / "list")
     assert "if the loader's batches are independent" in str(resumed)
 
 
 def test_a_loader_may_end_with_the_run(numbers):
-    """Exactly so many batches as there are steps."""
+    """It has exactly as many batches as there are steps."""
     parts = list(itertools.islice(itertools.cycle(batches(numbers)(0)), 60))[:54]
     whole = [part for part in parts if len(part) == BATCH]
     left = len(whole)
@@ -291,7 +291,7 @@ def test_a_loader_may_end_with_the_run(numbers):
 
 
 def test_a_loader_is_not_read_beyond_the_run(numbers):
-    """One that waits there would keep Python from ending."""
+    """A loader that waits for more batches would keep Python from ending."""
     made = []
 
     def loader(start):
@@ -328,13 +328,13 @@ def failing(start):
         (7, "int cannot be read"),
     ],
 )
-def test_bad_loaders_are_clear_errors(loader, reason):
+def test_bad_loaders_are_refused(loader, reason):
     with pytest.raises(InputError, match=reason):
         sampled(strang.data.stream(loader, size=ROWS), 100)
 
 
 def test_ctrl_c_while_waiting_for_rows(numbers):
-    """It ends the run with what there is, and a loader that was interrupted is read from the start."""
+    """It ends the run with the steps so far, and a loader that was interrupted is read from the start."""
     epochs = itertools.count(1)
 
     class Interrupted:
@@ -362,17 +362,17 @@ def test_what_a_loader_cannot_do(numbers):
         strang.data.stream(batches(numbers), size=0)
 
 
-def test_halves_of_a_batch_tell_the_gradient_s_variance():
-    """Over all batches of two rows, with replacement, the mean is the variance exactly; a lone row tells nothing."""
+def test_halves_of_a_batch_estimate_the_gradient_variance():
+    """Over all batches of two rows, with replacement, the mean is the variance exactly; one row gives no estimate."""
     x, n = np.array([0.3, -1.0, 2.0, 0.7], np.float32), 2
     model, estimator, theta = strang.models.Gaussian(), gradients.minibatch(), jnp.float32(0.4)
     all_batches = [x[list(rows)] for rows in itertools.product(range(4), repeat=n)]
     data = strang.data.stream(all_batches, size=4)
     key = jnp.zeros(2, jnp.uint32)
-    measure = jax.jit(lambda l: noise.split_variance(estimator, model, data, (), (), theta, l, key))
-    found = [measure(jnp.uint32(l)) for l in range(len(all_batches))]
+    measure = jax.jit(lambda l: split_variance(estimator, model, data, (), (), theta, l, key))
+    variances = [measure(jnp.uint32(l)) for l in range(len(all_batches))]
     slopes = [4 / n * (theta - rows).sum() for rows in all_batches]
-    assert np.mean(found) == pytest.approx(np.var(slopes), rel=1e-5)
+    assert np.mean(variances) == pytest.approx(np.var(slopes), rel=1e-5)
     alone = sampled(strang.data.stream([x[:1]], size=4), 5)
     assert int(alone.chain.measured.sum()) == 0
     assert np.isnan(alone.gradient_noise)
@@ -380,7 +380,7 @@ def test_halves_of_a_batch_tell_the_gradient_s_variance():
 
 
 @pytest.mark.parametrize("kind", ["torch", "grain"])
-def test_loaders_that_people_have(numbers, kind):
+def test_loaders_of_other_libraries(numbers, kind):
     if kind == "torch":
         torch = pytest.importorskip("torch")
         loader = torch.utils.data.DataLoader(torch.as_tensor(numbers), batch_size=BATCH)
@@ -388,8 +388,8 @@ def test_loaders_that_people_have(numbers, kind):
         grain = pytest.importorskip("grain.python")
         loader = grain.MapDataset.source(numbers).batch(BATCH).to_iter_dataset()
     cyclic = sampled(strang.data.arrays(numbers, batch_size=BATCH, batch_order="cyclic"), 100)
-    found = sampled(strang.data.stream(loader, size=ROWS, ragged=True), 100)
-    np.testing.assert_array_equal(found.chain.state.position, cyclic.chain.state.position)
+    streamed = sampled(strang.data.stream(loader, size=ROWS, ragged=True), 100)
+    np.testing.assert_array_equal(streamed.chain.state.position, cyclic.chain.state.position)
 
 
 def test_the_command_line_takes_data_on_disk(numbers, tmp_path, monkeypatch, capsys):
@@ -403,15 +403,15 @@ def test_the_command_line_takes_data_on_disk(numbers, tmp_path, monkeypatch, cap
     how = ["--step-size", "0.01", "--chains", 20, "--batch-order", "full", "--json"]
     options = ["sample", "gaussian", "--data", "x.npy", *how, "--store", tmp_path / "run"]
     with monkeypatch.context() as patch:
-        patch.chdir(tmp_path)  # it is gone on with from elsewhere
-        found = json.loads(command(*options, "--steps", 300).out)
-    assert found["data_size"] == ROWS
-    assert found["truth"] == pytest.approx(strang.paper.gaussian.truth(strang.models.Gaussian(), numbers))
-    assert abs(found["bias"] - found["exact"]["bias"]) < 5 * found["bias_se"]
+        patch.chdir(tmp_path)  # it is resumed from another folder
+        result = json.loads(command(*options, "--steps", 300).out)
+    assert result["data_size"] == ROWS
+    assert result["truth"] == pytest.approx(strang.paper.gaussian.truth(strang.models.Gaussian(), numbers))
+    assert abs(result["bias"] - result["exact"]["bias"]) < 5 * result["bias_se"]
     more = json.loads(command("resume", tmp_path / "run", "--steps", 100, "--json").out)
     assert more["steps"] == 400
     monkeypatch.setattr(strang.paper.gaussian, "EXACT_ROWS", 10)
     many = json.loads(command("resume", tmp_path / "run", "--json").out)
-    assert (many["exact"]["bias"], many["truth"]) == (None, pytest.approx(found["truth"]))
+    assert (many["exact"]["bias"], many["truth"]) == (None, pytest.approx(result["truth"]))
     np.save(tmp_path / "wide.npy", np.zeros((5, 2)))
-    assert "one number a row" in command("sample", "gaussian", "--data", tmp_path / "wide.npy", *how).err
+    assert "one number per row" in command("sample", "gaussian", "--data", tmp_path / "wide.npy", *how).err

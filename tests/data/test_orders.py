@@ -1,4 +1,4 @@
-"""Batch l is a pure function of (key, l), and every order speaks for all data without bias."""
+"""Batch l is a pure function of (key, l), and every order gives unbiased estimates of sums over all data."""
 
 import itertools
 from functools import partial
@@ -28,7 +28,7 @@ def batches(data, count, seed=0, chains=1):
     ("order", "size", "batch"),
     [
         *(("reshuffled", *sizes) for sizes in [(12, 3), (13, 4), (7, 7), (1000, 10), (5, 1)]),
-        ("symmetric", 13, 4),  # the same permutations, forth and back
+        ("symmetric", 13, 4),  # the same permutations, forwards and backwards
         ("cyclic", 13, 4),
     ],
 )
@@ -39,7 +39,7 @@ def test_an_epoch_holds_every_row_once(order, size, batch):
         np.testing.assert_array_equal(np.sort(epoch[epoch < size]), np.arange(size))
 
 
-def test_orders_are_what_they_say():
+def test_each_order_visits_rows_as_documented():
     size, batch = 12, 3
     epochs = {
         order: batches(arrays(np.arange(12.0), batch_size=batch, batch_order=order), 16)[:, :, 0].reshape(4, 4, 3)

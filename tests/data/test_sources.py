@@ -1,4 +1,4 @@
-"""Rows on disk are read as NumPy reads them; damage of any kind is an error, never a crash or another answer."""
+"""Rows on disk are read as NumPy reads them; damage of any kind is an error, never a crash or a wrong answer."""
 
 import io
 import os
@@ -25,8 +25,8 @@ def numbers(shape, dtype, seed=0):
     return np.random.default_rng(seed).integers(0, 100, shape).astype(dtype)
 
 
-def written(folder, array, cuts):
-    """The array in files with names in order."""
+def write_shards(folder, array, cuts):
+    """Writes the array to files with names in order."""
     paths = [Path(folder) / f"{k:03}.npy" for k in range(len(cuts) + 1)]
     for path, part in zip(paths, np.split(array, cuts), strict=True):
         np.save(path, part)
@@ -42,26 +42,26 @@ def written(folder, array, cuts):
     st.sampled_from([1, 16, 4096]),
     st.sampled_from([1, 24, 1 << 23]),
 )
-def test_rows_are_those_of_numpy(dtype, row, cuts, wanted, gap, piece):
-    """Whatever is bridged, read together or cut in pieces."""
+def test_rows_are_those_of_numpy(dtype, row, cuts, wanted, gap, chunk):
+    """Whatever gap is bridged, and however large a chunk is."""
     array = numbers((40, *row), dtype)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(npy, "GAP", gap)
-        patch.setattr(npy, "PIECE", piece)
-        for column in (Shards(written(folder, array, cuts)), Held(np.asfortranarray(array))):
-            found = column.read(np.array(wanted))
-            assert found.dtype == column.datum.dtype == jax.dtypes.canonicalize_dtype(array.dtype.newbyteorder("="))
-            np.testing.assert_array_equal(found, array[wanted])
-            np.testing.assert_array_equal(np.concatenate(list(column.pieces())), array)
-            column.keep = True
+        patch.setattr(npy, "MAX_GAP_BYTES", gap)
+        patch.setattr(npy, "CHUNK_BYTES", chunk)
+        for column in (Shards(write_shards(folder, array, cuts)), Held(np.asfortranarray(array))):
+            rows = column.read(np.array(wanted))
+            assert rows.dtype == column.datum.dtype == jax.dtypes.canonicalize_dtype(array.dtype.newbyteorder("="))
+            np.testing.assert_array_equal(rows, array[wanted])
+            np.testing.assert_array_equal(np.concatenate(list(column.chunks())), array)
+            column.keep_in_memory = True
             np.testing.assert_array_equal(column.read(np.array(wanted)), array[wanted])
 
 
 def test_many_shards_need_few_open_files(tmp_path):
     array = numbers((200, 2), "f4")
-    column = Shards(written(tmp_path, array, range(1, 200)))
+    column = Shards(write_shards(tmp_path, array, range(1, 200)))
     np.testing.assert_array_equal(column.read(np.arange(200)[::-1]), array[::-1])
-    assert len(column.handles) == npy.OPEN_FILES
+    assert len(column.handles) == npy.MAX_OPEN_FILES
 
 
 def saved(array, **how):
@@ -104,10 +104,10 @@ def test_a_damaged_file_is_an_error_or_what_numpy_reads(content):
         path = Path(folder) / "x.npy"
         path.write_bytes(content)
         try:
-            found = opened(path)
+            rows = opened(path)
         except InputError:
             return
-        np.testing.assert_array_equal(found, np.load(path, allow_pickle=False))
+        np.testing.assert_array_equal(rows, np.load(path, allow_pickle=False))
 
 
 def npy_bytes(text):
@@ -149,6 +149,8 @@ def test_bad_folders_and_paths_are_refused(tmp_path):
             opened(tmp_path)
     with pytest.raises(InputError, match=r"equally many rows, but .*a.npy has 4, a data array has 5"):
         strang.data.files((tmp_path / "a.npy", np.zeros(5)), batch_size=1)
+    with pytest.raises(InputError, match=r"a data array has 5, a data array has 4"):
+        strang.data.files((np.zeros(5), np.zeros(4)), batch_size=1)
     (tmp_path / "c.parquet").write_bytes(b"")
     with pytest.raises(InputError, match="keep one kind"):
         opened(tmp_path)
@@ -240,71 +242,69 @@ def test_a_copy_that_was_killed_goes_on(tmp_path, table, monkeypatch):
     x, content = table
     for part in ("a", "b"):
         write_table(tmp_path / f"{part}.parquet", content)
-    monkeypatch.setattr(tables, "SETTLE", 1)
-    written, plain = [], tables.plain
+    monkeypatch.setattr(tables, "SYNC_BYTES", 1)
+    decoded, plain = [], tables.plain
 
     def counted(batch, name, first):
-        if len(written) == 5:
+        if len(decoded) == 5:
             raise KeyboardInterrupt
-        written.append(first)
+        decoded.append(first)
         return plain(batch, name, first)
 
     cache = tmp_path / "cache"
     monkeypatch.setattr(tables, "plain", counted)
     with pytest.raises(KeyboardInterrupt):
         strang.data.files(tmp_path, batch_size=1, columns="x", cache=cache)
-    written.clear()
-    monkeypatch.setattr(tables, "plain", lambda *given: written.append(given[2]) or plain(*given))
+    decoded.clear()
+    monkeypatch.setattr(tables, "plain", lambda *args: decoded.append(args[2]) or plain(*args))
     rows = strang.data.files(tmp_path, batch_size=1, columns="x", cache=cache).all_rows()
     np.testing.assert_array_equal(rows, np.concatenate([x, x]))
-    assert written == [0, 50, 63, 76, 89]  # how a row looks, and what was missing
+    assert decoded == [0, 50, 63, 76, 89]  # the first rows for their dtype, and what was missing
     write_table(tmp_path / "b.parquet", content.slice(0, 20))  # another table: all anew
     rows = strang.data.files(tmp_path, batch_size=1, columns="x", cache=cache).all_rows()
     np.testing.assert_array_equal(rows, np.concatenate([x, x[:20]]))
 
 
-def test_who_wants_a_table_that_is_being_copied_waits(tmp_path, table, monkeypatch):
-    """The second asks while the first is half done, and copies nothing itself."""
+def test_a_second_process_waits_for_a_copy(tmp_path, table, monkeypatch):
+    """The second (here a thread) asks while the first is half done, and copies nothing itself."""
     x, content = table
     write_table(tmp_path / "t.parquet", content)
-    middle, go_on, found, looked = threading.Event(), threading.Event(), [], []
+    middle, go_on, copies, decoded = threading.Event(), threading.Event(), [], []
     plain, hold = tables.plain, tables.hold
 
     def slow(batch, name, first):
-        looked.append((threading.current_thread().name, first))
+        decoded.append((threading.current_thread().name, first))
         if first == 26 and not go_on.is_set():
             middle.set()
             go_on.wait(60)
         return plain(batch, name, first)
 
-    def noted(*given, **how):
+    def release(*args, **options):
         if middle.is_set():
             go_on.set()
-        return hold(*given, **how)
+        return hold(*args, **options)
 
     def rows():
-        found.append(strang.data.files(tmp_path / "t.parquet", batch_size=1, columns="x").all_rows())
+        copies.append(strang.data.files(tmp_path / "t.parquet", batch_size=1, columns="x").all_rows())
 
     monkeypatch.setattr(tables, "plain", slow)
-    monkeypatch.setattr(tables, "hold", noted)
+    monkeypatch.setattr(tables, "hold", release)
     first = threading.Thread(target=rows, name="first")
     first.start()
     assert middle.wait(60)
     rows()
     first.join()
-    for each in found:
+    for each in copies:
         np.testing.assert_array_equal(each, x)
-    assert [at for name, at in looked if name == "first"] == [0, 0, 13, 26, 39]
-    assert [at for name, at in looked if name != "first"] == [0]  # how a row looks
+    assert [at for name, at in decoded if name == "first"] == [0, 0, 13, 26, 39]
+    assert [at for name, at in decoded if name != "first"] == [0]  # only the first rows, for their dtype
     lock = hold(tmp_path / "t.parquet.rows" / "lock")
-    assert (
-        strang.data.files(tmp_path / "t.parquet", batch_size=1, columns="x").size == 50
-    )  # what is whole needs no lock
+    rows()  # a complete copy needs no lock
     os.close(lock)
 
 
-def test_a_copy_that_others_overwrote_in_part_is_made_anew(tmp_path, table, monkeypatch):
-    """Two choices of columns have a file in common."""
+def test_a_copy_that_was_partly_overwritten_is_made_anew(tmp_path, table, monkeypatch):
+    """Two choices of columns have a file in common; a missing file is copied again too."""
     x, content = table
     write_table(tmp_path / "t.parquet", content)
 
@@ -313,9 +313,11 @@ def test_a_copy_that_others_overwrote_in_part_is_made_anew(tmp_path, table, monk
 
     rows("x")
     with monkeypatch.context() as patch:
-        patch.setattr(tables, "rows_of", None)
+        patch.setattr(tables, "write_at", None)
         with pytest.raises(TypeError):
             rows(["x", "y"])
+    np.testing.assert_array_equal(rows("x"), x)
+    (tmp_path / "t.parquet.rows" / "0-x.npy").unlink()
     np.testing.assert_array_equal(rows("x"), x)
 
 
@@ -337,12 +339,12 @@ def test_a_damaged_table_is_an_error_or_what_arrow_reads(table, data):
         try:
             source = strang.data.files(path, batch_size=1, columns=["x", "y"])
             source.verify(progress=False)
-            found = source.all_rows()
+            rows = source.all_rows()
         except InputError:
             return
         try:
             read = (parquet if path.suffix == ".parquet" else feather).read_table(path)
         except (pa.ArrowException, OSError):
             read = content.select(["x", "y"])
-        np.testing.assert_array_equal(found["y"], read["y"].to_numpy())
-        np.testing.assert_array_equal(np.ravel(found["x"]), read["x"].combine_chunks().flatten().to_numpy())
+        np.testing.assert_array_equal(rows["y"], read["y"].to_numpy())
+        np.testing.assert_array_equal(np.ravel(rows["x"]), read["x"].combine_chunks().flatten().to_numpy())

@@ -1,4 +1,4 @@
-"""The dynamics: the densities they keep, letters that add up, any pytree, any dtype, and accurate coefficients."""
+"""Dynamics keep their densities, their letters add up to the SDE, and any pytree and dtype will do."""
 
 from decimal import Decimal, localcontext
 from functools import partial
@@ -58,7 +58,7 @@ def somewhere(dynamics, dimension=3, seed=0):
     return jnp.asarray(np.random.default_rng(seed).normal(size=flat.size)), lambda x: dynamics.at(*unravel(x))
 
 
-# What is kept.
+# Densities.
 
 
 def log_density(dynamics, state):
@@ -145,20 +145,20 @@ def limits(dynamics, pieces, euler):
 @pytest.mark.parametrize("euler", [False, True], ids=["flows", "Euler steps"])
 @pytest.mark.parametrize(("dynamics", "name", "alphabet"), ALPHABETS, ids=[f"{n} {a}" for _, n, a in ALPHABETS])
 def test_letters_add_up_to_the_sde(dynamics, name, alphabet, euler):
-    found, expected = limits(dynamics, dynamics.alphabets[alphabet].values(), euler)
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5, atol=1e-5)
+    actual, expected = limits(dynamics, dynamics.alphabets[alphabet].values(), euler)
+    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(actual[1], expected[1], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("dynamics", "name", "alphabet"), ALPHABETS, ids=[f"{n} {a}" for _, n, a in ALPHABETS])
 def test_letters_do_not_add_up_without_one_of_them(dynamics, name, alphabet):
     pieces = list(dynamics.alphabets[alphabet].values())
     for left_out in range(len(pieces)):
-        found, expected = limits(dynamics, pieces[:left_out] + pieces[left_out + 1 :], False)
-        assert not np.allclose(found[0], expected[0], rtol=1e-3, atol=1e-3)
+        actual, expected = limits(dynamics, pieces[:left_out] + pieces[left_out + 1 :], False)
+        assert not np.allclose(actual[0], expected[0], rtol=1e-3, atol=1e-3)
 
 
-# The same in other clothes.
+# Any pytree, dtype and metric.
 
 TREES = [
     *(scheme(name, strang.SGLD) for name in strang.SGLD.steps),
@@ -239,17 +239,17 @@ def test_the_riemannian_dynamics_with_metric_one_is_sghmc(word):
     q, p = jnp.asarray([0.3, -0.8]), jnp.asarray([0.5, 0.9])
     steps = [strang.spell(kind, f"chen:{word}") for kind in (flat, plain)]
     normals = tuple(jnp.asarray([0.4, -0.6]) * (i + 1) for i in range(steps[0].noises))
-    found, expected = (s(d, SGHMCState(q, p), 0.1, force, normals) for s, d in zip(steps, (flat, plain), strict=True))
+    actual, expected = (s(d, SGHMCState(q, p), 0.1, force, normals) for s, d in zip(steps, (flat, plain), strict=True))
     for part in range(2):
-        np.testing.assert_allclose(found[part], expected[part], rtol=0, atol=5e-16)
+        np.testing.assert_allclose(actual[part], expected[part], rtol=0, atol=5e-16)
 
 
-def test_a_diagonal_metric_may_be_given_as_a_matrix():
+def test_a_diagonal_metric_may_be_a_matrix():
     q, p, z = (jnp.asarray(x) for x in ([0.3, -0.8], [0.5, 0.9], [0.4, -0.6]))
     step = strang.spell(strang.SGRHMC, "chen:BOAOB")
     diagonal, matrix = (strang.SGRHMC(metric=m, friction=1.3) for m in (elementwise, diagonal_matrix))
-    found, expected = (step(d, d.init(q, p), 0.1, force, (z, -z)) for d in (matrix, diagonal))
-    np.testing.assert_allclose(found, expected, rtol=1e-13)
+    actual, expected = (step(d, d.init(q, p), 0.1, force, (z, -z)) for d in (matrix, diagonal))
+    np.testing.assert_allclose(actual, expected, rtol=1e-13)
     state = diagonal.init(q, p)
     np.testing.assert_allclose(state.momentum, jnp.sqrt(elementwise(q)) * p, rtol=1e-15)
     for dynamics in (diagonal, matrix):
@@ -261,16 +261,16 @@ def test_a_large_metric_matrix_in_single_precision_keeps_its_volume(scale):
     """det G is 1e150 or 1e-150 here, which no single-precision number is."""
     q = jnp.linspace(-1, 1, 50, dtype=jnp.float32)
     metrics = [lambda q: scale * elementwise(q), lambda q: scale * diagonal_matrix(q)]
-    expected, found = (strang.SGRHMC(metric=metric).slope(q, jnp.zeros_like(q)) for metric in metrics)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+    expected, actual = (strang.SGRHMC(metric=metric).slope(q, jnp.zeros_like(q)) for metric in metrics)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-7)
     assert float(jnp.abs(expected).max()) > 0.1
 
 
 def test_one_thermostat_each_is_one_for_all_in_one_dimension():
     one, each = (strang.SGNHT(friction=1.3, gain=0.7, thermostat=kind) for kind in ("scalar", "coordinate"))
     step, q, p = scheme("leimkuhler:BADODAB", strang.SGNHT).step, jnp.asarray([0.3]), jnp.asarray([1.5])
-    found, expected = (step(d, d.init(q, p), 0.1, force, (q,)) for d in (each, one))
-    np.testing.assert_allclose(ravel_pytree(found)[0], ravel_pytree(expected)[0], rtol=1e-14)
+    actual, expected = (step(d, d.init(q, p), 0.1, force, (q,)) for d in (each, one))
+    np.testing.assert_allclose(ravel_pytree(actual)[0], ravel_pytree(expected)[0], rtol=1e-14)
 
 
 def test_one_thermostat_each_feels_its_own_coordinate_only():
@@ -280,7 +280,7 @@ def test_one_thermostat_each_feels_its_own_coordinate_only():
     assert hot > COORDINATE.friction > cold
 
 
-def test_a_thermostat_starts_where_it_is_told():
+def test_a_thermostat_starts_at_start_or_at_the_friction():
     q = jnp.zeros(3)
     assert strang.SGNHT(friction=2.0).init(q, q).thermostat == 2.0
     assert strang.SGNHT(friction=2.0, start=5.0).init(q, q).thermostat == 5.0

@@ -1,4 +1,4 @@
-"""What is read off a word, what a step costs, and what is said about words that are none."""
+"""The properties of a step follow from its word, its cost is as claimed, and bad words have clear errors."""
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +71,7 @@ def test_letters_act_in_the_order_of_the_word():
     np.testing.assert_allclose(last, (1 + 0.1 * (2 * 0.7 - 0.5), 2 * 0.7 - 0.5), rtol=1e-6)
 
 
-def test_unequal_shares_reach_the_flows():
+def test_unequal_fractions_reach_the_flows():
     dynamics, q = strang.SGHMC(friction=3.0), jnp.asarray(1.0)
     equal = spell(dynamics, ("leimkuhler", [("A", 0.5), ("B", 1), ("O", 1), ("A", 0.5)]))
     other = spell(dynamics, ("leimkuhler", (("A", 0.4), ("B", 1), ("O", 1), ("A", 0.6))))
@@ -119,7 +119,7 @@ def test_the_three_eulers_are_three():
         (
             strang.SGHMC,
             ("chen", (("A", 0.5), ("B", 1), ("O", 1))),
-            "'chen:A(0.5) B(1) O(1)' applies A (drift) for 0.5 h; the shares must add to 1.",
+            "'chen:A(0.5) B(1) O(1)' applies A (drift) for 0.5 h; the fractions must add to 1.",
         ),
         (
             strang.SGHMC,

@@ -1,4 +1,4 @@
-"""Document completion against enumeration and closed forms, scores that stream and resume, and topic coherence."""
+"""Document completion against enumeration and closed forms; scores that stream and resume; topic coherence."""
 
 import itertools
 
@@ -33,16 +33,17 @@ def dense(documents, words=V):
 # The split.
 
 
-@pytest.mark.parametrize("how", [{}, {"share": 0.2, "seed": 5}, {"every": 10}])
-def test_a_split_parts_the_tokens_and_says_how(how):
+@pytest.mark.parametrize("how", [{}, {"fraction": 0.2, "seed": 5}, {"every": 10}])
+def test_a_split_divides_the_tokens_and_records_how(how):
     rows = some_rows(tokens=25)
     rows[3], rows[4] = 0, np.eye(V, dtype=int)[2]  # no token, and one
     test = score.split(as_bags(rows), **how)
     np.testing.assert_array_equal(dense(test.seen) + dense(test.scored), rows)
-    expected = rows.sum(1) // 10 if "every" in how else np.floor(how.get("share", 0.5) * rows.sum(1))
+    expected = rows.sum(1) // 10 if "every" in how else np.floor(how.get("fraction", 0.5) * rows.sum(1))
     np.testing.assert_array_equal(dense(test.scored).sum(1), expected)
     assert test.how["tokens_seen"] + test.how["tokens_scored"] == rows.sum()
-    assert how.items() <= test.how.items()
+    recorded = {"share" if name == "fraction" else name: value for name, value in how.items()}
+    assert recorded.items() <= test.how.items()
     again = score.split(as_bags(rows), **how)
     np.testing.assert_array_equal(dense(again.scored), dense(test.scored))
     if "every" not in how:
@@ -58,15 +59,15 @@ def test_every_token_is_as_likely_to_be_scored():
 # Probabilities.
 
 
-def exact_shares(bag, phi):
-    """E[shares | seen tokens, φ] over all topics of the tokens."""
+def exact_weights(bag, phi):
+    """E[topic weights | seen tokens, φ] over all topics of the tokens."""
     words = np.repeat(np.arange(len(bag)), bag)
     total, weights = 0, 0
     for z in itertools.product(range(K), repeat=len(words)):
-        held = np.bincount(np.array(z, int), minlength=K)
-        rising = np.prod([np.prod(a + np.arange(n)) for a, n in zip(ALPHA, held, strict=True)])
+        n_k = np.bincount(np.array(z, int), minlength=K)
+        rising = np.prod([np.prod(a + np.arange(n)) for a, n in zip(ALPHA, n_k, strict=True)])
         weight = rising * np.prod(phi[words, list(z)])
-        total = total + weight * (ALPHA + held) / (ALPHA.sum() + len(words))
+        total = total + weight * (ALPHA + n_k) / (ALPHA.sum() + len(words))
         weights += weight
     return total / weights
 
@@ -74,11 +75,11 @@ def exact_shares(bag, phi):
 def test_scored_probabilities_are_those_of_enumeration():
     phi = random_topics()
     rows = np.array([[2, 1, 0, 0, 1, 0], [0, 0, 3, 1, 0, 0], [0, 0, 0, 0, 0, 0]])
-    exact = np.stack([exact_shares(bag, phi) for bag in rows])
-    found = score.document_shares(as_bags(rows), phi, alpha=ALPHA, sweeps=20_000)
-    np.testing.assert_allclose(found, exact, atol=0.01)
-    np.testing.assert_allclose(found[2], ALPHA / ALPHA.sum(), rtol=1e-5)
-    wrong = score.document_shares(as_bags(rows), phi, alpha=ALPHA.mean(), sweeps=20_000)
+    exact = np.stack([exact_weights(bag, phi) for bag in rows])
+    weights = score.topic_weights(as_bags(rows), phi, alpha=ALPHA, sweeps=20_000)
+    np.testing.assert_allclose(weights, exact, atol=0.01)
+    np.testing.assert_allclose(weights[2], ALPHA / ALPHA.sum(), rtol=1e-5)
+    wrong = score.topic_weights(as_bags(rows), phi, alpha=ALPHA.mean(), sweeps=20_000)
     assert np.abs(wrong - exact).max() > 0.05
     everything = as_bags(np.ones((3, V), int))
     test = score.HeldOut(as_bags(rows), everything, {})
@@ -107,18 +108,18 @@ def test_the_topics_that_made_the_documents_score_best():
 
 
 def test_probabilities_are_averaged_before_the_logarithm():
-    test, state, chances = score.split(as_bags(some_rows())), None, []
+    test, probabilities = score.split(as_bags(some_rows())), []
     state = score.begin(test)
     for seed in range(4):
         state = score.add_sample(test, state, random_topics(seed=seed), alpha=ALPHA, key=seed)
-        chances.append(state.last)
+        probabilities.append(state.last)
     weights = test.scored.counts
-    averaged = np.exp(-np.average(np.log(np.mean(chances, 0)), weights=weights))
+    averaged = np.exp(-np.average(np.log(np.mean(probabilities, 0)), weights=weights))
     assert score.perplexity(test, state) == pytest.approx(averaged, rel=1e-12)
     assert score.perplexity(test, state, last=True) == pytest.approx(
-        np.exp(-np.average(np.log(chances[-1]), weights=weights)), rel=1e-12
+        np.exp(-np.average(np.log(probabilities[-1]), weights=weights)), rel=1e-12
     )
-    assert averaged < 0.97 * np.exp(-np.average(np.mean(np.log(chances), 0), weights=weights))
+    assert averaged < 0.97 * np.exp(-np.average(np.mean(np.log(probabilities), 0), weights=weights))
 
 
 def test_a_score_is_a_pure_function_whatever_the_threads():
@@ -139,7 +140,7 @@ def test_a_score_is_a_pure_function_whatever_the_threads():
     assert not np.array_equal(elsewhere.topics, whole.topics)
 
 
-def test_a_key_may_be_two_words():
+def test_a_key_may_be_two_numbers():
     np.testing.assert_array_equal(score.document_seeds([1, 2], 3), score.document_seeds((1 << 32) + 2, 3))
     assert not np.array_equal(score.document_seeds([1, 2], 3), score.document_seeds([2, 1], 3))
 
@@ -165,7 +166,7 @@ def test_coherence_is_the_mean_npmi_of_the_pairs(monkeypatch):
     top = np.array([[0, 1, 2], [3, 2, 11], [10, 4, 5], [11, 6, 7]])
     expected = [plain_npmi(rows, topic) for topic in top]
     np.testing.assert_allclose(coherence.coherence(top, corpus), expected, rtol=1e-12)
-    monkeypatch.setattr(coherence, "CHUNK", 7)
+    monkeypatch.setattr(coherence, "CHUNK_DOCUMENTS", 7)
     np.testing.assert_allclose(coherence.coherence(top, corpus), expected, rtol=1e-12)
 
 
@@ -180,20 +181,20 @@ def test_top_words_come_in_the_order_of_their_probability():
     assert coherence.top_words(phi, 2).tolist() == [[1, 2], [0, 2]]
 
 
-# Refusals.
+# Bad input.
 
 
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: score.split(as_bags(some_rows()), share=1.0), "share is 1.0"),
+        (lambda: score.split(as_bags(some_rows()), fraction=1.0), "fraction is 1.0"),
         (lambda: score.split(as_bags(some_rows()), every=1), "every is 1"),
         (lambda: score.split(as_bags(np.eye(3, dtype=int))), "no token is left"),
         (lambda: score_of(random_topics().T / 2), "do not add up to 1"),
         (lambda: score_of(random_topics() * np.nan), "finite probabilities"),
         (lambda: score_of(random_topics(4)), "word number 5"),
         (lambda: score_of(random_topics(), alpha=[0.1, 0.2, -1]), "alpha is -1"),
-        (lambda: score_of(random_topics(), key=[1, 2, 3]), "two 32-bit words"),
+        (lambda: score_of(random_topics(), key=[1, 2, 3]), "two 32-bit numbers"),
         (lambda: score_of(random_topics(), sweeps=0), "write at least 1"),
         (lambda: score.perplexity(held_out(), score.begin(held_out())), "call add_sample first"),
         (lambda: add(add(score.begin(held_out()), random_topics()), random_topics()[:, :1]), "other topics than"),
@@ -209,8 +210,8 @@ def held_out():
     return score.split(as_bags(some_rows()))
 
 
-def add(found, phi):
-    return score.add_sample(held_out(), found, phi, alpha=0.1, key=0)
+def add(state, phi):
+    return score.add_sample(held_out(), state, phi, alpha=0.1, key=0)
 
 
 def score_of(phi, **settings):

@@ -1,4 +1,4 @@
-"""Bags of words: counted as a slow reader counts them, kept in normal form, read back as they were, damage found."""
+"""Bags of words: counted as a slow reader counts them, kept in normal form, read back as they were, damage detected."""
 
 import collections
 import itertools
@@ -17,7 +17,7 @@ from scipy import sparse
 from strang.lda import corpus as corpora
 from strang.lda.corpus import from_csr, from_matrix, open_corpus
 from strang.lda.text import tokens
-from strang.lda.text.bags import MOST, Bags, check, split_large, take, tidy
+from strang.lda.text.bags import MAX_STORED_COUNT, Bags, check, split_large, take, tidy
 from strang.lda.text.prepare import prepare
 from strang.util.errors import InputError
 
@@ -42,20 +42,20 @@ documents = st.lists(st.text(signs, max_size=60).map(str.encode), max_size=6)
 
 @settings(max_examples=80, deadline=None)
 @given(documents, st.integers(1, 5))
-def test_words_are_counted_as_by_a_slow_reader(pieces, room):
+def test_words_are_counted_as_by_a_slow_reader(texts, room):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "ROOM", room)  # arrays grow all the time
-        bags, lexicon = tokens.count_words(tokens.join(pieces))
+        patch.setattr(tokens, "MIN_FREE", room)  # arrays grow all the time
+        bags, lexicon = tokens.count_words(tokens.join(texts))
     words = tokens.words_of(lexicon)
     assert len(set(words)) == len(words)
-    assert as_counters(bags, words) == [slow_count(piece) for piece in pieces]
+    assert as_counters(bags, words) == [slow_count(text) for text in texts]
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=5))
-def test_any_bytes_can_be_counted(pieces):
-    bags, lexicon = tokens.count_words(tokens.join(pieces))
-    assert bags.counts.sum() == sum(sum(found.values()) for found in as_counters(bags, tokens.words_of(lexicon)))
+def test_any_bytes_can_be_counted(texts):
+    bags, lexicon = tokens.count_words(tokens.join(texts))
+    assert bags.counts.sum() == sum(sum(counts.values()) for counts in as_counters(bags, tokens.words_of(lexicon)))
     assert b"".join(tokens.words_of(lexicon)).decode().isalpha() or not lexicon.size
 
 
@@ -86,7 +86,7 @@ def as_rows(bags: Bags) -> list[list[tuple[int, int]]]:
 
 @settings(max_examples=100, deadline=None)
 @given(bags_strategy, st.randoms())
-def test_normal_form(rows, dice):
+def test_normal_form(rows, rng):
     expected = []
     for row in rows:
         total = collections.Counter()
@@ -96,14 +96,14 @@ def test_normal_form(rows, dice):
     tidied = tidy(as_bags(rows))
     assert as_rows(tidied) == expected
     order = list(range(len(rows)))
-    dice.shuffle(order)
+    rng.shuffle(order)
     assert as_rows(take(tidied, np.array(order, np.int64))) == [expected[number] for number in order]
 
 
-@pytest.mark.parametrize("count", [1, MOST - 1, MOST, MOST + 1, 2 * MOST, 5 * MOST + 7])
+@pytest.mark.parametrize("count", [1, *(MAX_STORED_COUNT + extra for extra in (-1, 0, 1)), 131_070, 327_682])
 def test_large_counts_are_split_and_nothing_is_lost(count):
     bags = split_large(Bags(np.array([2, 1]), np.array([4, 9, 4]), np.array([3, count, count])))
-    assert bags.counts.max() <= MOST
+    assert bags.counts.max() <= MAX_STORED_COUNT
     totals = [collections.Counter(), collections.Counter()]
     for total, row in zip(totals, as_rows(bags), strict=True):
         for word, number in row:
@@ -203,8 +203,8 @@ def test_bad_requests(call, message):
 def prepared(tmp_path_factory):
     """A prepared folder of three shards, and the matrix it came from."""
     folder = tmp_path_factory.mktemp("prepared")
-    dice = np.random.default_rng(3)
-    matrix = dice.poisson(0.4, size=(30, 12))
+    rng = np.random.default_rng(3)
+    matrix = rng.poisson(0.4, size=(30, 12))
     matrix[:, 0] += 1
     rows = sparse.csr_array(matrix)
     np.savez(folder / "counts.npz", indptr=rows.indptr, indices=rows.indices, counts=rows.data)
@@ -218,19 +218,19 @@ def test_a_prepared_folder_holds_the_same_documents_in_another_order(prepared):
     corpus = open_corpus(folder, verify=True)
     assert [len(shard.offsets) - 1 for shard in corpus.shards] == [10, 10, 10]
     assert (corpus.documents, corpus.tokens, corpus.words[3]) == (30, matrix.sum(), "word3")
-    found = dense(corpus, np.arange(30))
-    assert sorted(map(tuple, found)) == sorted(map(tuple, matrix))
-    assert not (found == matrix).all()
+    gathered = dense(corpus, np.arange(30))
+    assert sorted(map(tuple, gathered)) == sorted(map(tuple, matrix))
+    assert not (gathered == matrix).all()
     train, test = corpus.split(14)  # the cut is inside a shard
     assert train.tokens + test.tokens == corpus.tokens
-    np.testing.assert_array_equal(dense(test, np.arange(14)), found[16:])
+    np.testing.assert_array_equal(dense(test, np.arange(14)), gathered[16:])
     twice = open_corpus(folder, repeat=2)
-    np.testing.assert_array_equal(dense(twice, np.arange(25, 35)), np.concatenate([found[25:], found[:5]]))
+    np.testing.assert_array_equal(dense(twice, np.arange(25, 35)), np.concatenate([gathered[25:], gathered[:5]]))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_damage_is_found(prepared, data):
+def test_damage_is_detected(prepared, data):
     folder, _ = prepared
     name = data.draw(st.sampled_from(sorted(path.name for path in folder.iterdir())))
     with tempfile.TemporaryDirectory() as place:

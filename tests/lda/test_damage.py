@@ -1,4 +1,4 @@
-"""Sources that are damaged, cut short or no sources: told with their place, and the good part taken on demand."""
+"""Sources that are damaged, cut short or no sources: reported with their place, and the good part taken on demand."""
 
 import bz2
 import collections
@@ -52,8 +52,8 @@ def good_part(source: Path, tmp_path: Path, message: str, **options) -> list[dic
     options = {"vocabulary": tmp_path / "words.txt", **options}
     with pytest.raises(InputError, match=message):
         prepare(source, tmp_path / "out", **options)
-    found = prepare(source, tmp_path / "out", keep_good_part=True, **options)
-    assert found["damage"]
+    result = prepare(source, tmp_path / "out", keep_good_part=True, **options)
+    assert result["damage"]
     return documents_of(tmp_path / "out")
 
 
@@ -65,14 +65,14 @@ def test_a_cut_dump(kind, tmp_path):
     begin = text.rindex("<page>", 0, at)
     pack = {".xml": bytes, ".gz": gzip.compress}.get(Path(kind).suffix, bz2.compress)
     (tmp_path / kind).write_bytes(pack(text[:at].encode()))
-    found = good_part(
+    documents = good_part(
         tmp_path / kind, tmp_path, f"the dump ends inside the page that begins at byte {begin:,} of the text"
     )
-    assert as_set(found) == as_set(collections.Counter(t.split()) for t in TEXTS[:41])
+    assert as_set(documents) == as_set(collections.Counter(t.split()) for t in TEXTS[:41])
     (tmp_path / kind).write_bytes(pack(text[: begin - 2].encode()))
     shutil.rmtree(tmp_path / "out")
-    found = good_part(tmp_path / kind, tmp_path, "</mediawiki> is missing")
-    assert as_set(found) == as_set(collections.Counter(t.split()) for t in TEXTS[:41])
+    documents = good_part(tmp_path / kind, tmp_path, "</mediawiki> is missing")
+    assert as_set(documents) == as_set(collections.Counter(t.split()) for t in TEXTS[:41])
 
 
 def test_a_broken_page_costs_only_itself(tmp_path):
@@ -85,8 +85,8 @@ def test_a_broken_page_costs_only_itself(tmp_path):
         (text.replace("<title>Talk<", "<title>T\0lk<", 1), "a byte 0"),
     ):
         (tmp_path / "x.xml").write_text(broken)
-        found = good_part(tmp_path / "x.xml", tmp_path, f"{message}.* at byte {len(HEAD) + 2:,}")
-        assert as_set(found) == as_set(collections.Counter(t.split()) for t in TEXTS[1:])
+        documents = good_part(tmp_path / "x.xml", tmp_path, f"{message}.* at byte {len(HEAD) + 2:,}")
+        assert as_set(documents) == as_set(collections.Counter(t.split()) for t in TEXTS[1:])
         shutil.rmtree(tmp_path / "out")
 
 
@@ -97,25 +97,25 @@ def test_packed_dumps_that_are_cut_or_damaged(tmp_path):
     begins = [bit // 8 for bit, is_block in bzip.marks(packed) if is_block]
     assert len(begins) > 5
     (tmp_path / "x.xml.bz2").write_bytes(packed[: begins[3] + 50])
-    found = good_part(
+    documents = good_part(
         tmp_path / "x.xml.bz2", tmp_path, f"bzip2 block is damaged or cut at byte {begins[3]:,} of the file"
     )
-    assert 0 < len(found) < 3000
-    assert not as_set(found) - as_set(collections.Counter(t.split()) for t in texts)
+    assert 0 < len(documents) < 3000
+    assert not as_set(documents) - as_set(collections.Counter(t.split()) for t in texts)
     shutil.rmtree(tmp_path / "out")
     hole = bytearray(packed)
     hole[begins[2] + 999] ^= 16
     (tmp_path / "x.xml.bz2").write_bytes(hole)
     more = good_part(tmp_path / "x.xml.bz2", tmp_path, f"at byte {begins[2]:,} of the file", unit_bytes=100_000)
-    assert len(found) < len(more) < 3000  # what is behind the hole is read again
+    assert len(documents) < len(more) < 3000  # what is behind the hole is read again
     assert not as_set(more) - as_set(collections.Counter(t.split()) for t in texts)
     shutil.rmtree(tmp_path / "out")
     squeezed = gzip.compress(dump(texts).encode())
     (tmp_path / "x.xml.gz").write_bytes(squeezed[: len(squeezed) // 2])
-    found = good_part(
+    documents = good_part(
         tmp_path / "x.xml.gz", tmp_path, f"cut inside its gzip data at byte {len(squeezed) // 2:,} of the file"
     )
-    assert 1000 < len(found) < 2000
+    assert 1000 < len(documents) < 2000
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_a_line_that_is_no_record(line, tmp_path):
     lines = write_source("rows.jsonl", tmp_path).read_bytes().splitlines(keepends=True)
     lines.insert(7, line.encode(errors="surrogateescape") + b"\n")
     (tmp_path / "rows.jsonl").write_bytes(b"".join(lines))
-    found = good_part(
+    documents = good_part(
         tmp_path / "rows.jsonl", tmp_path, f"no JSON object with a field text at byte {sum(map(len, lines[:7])):,}"
     )
-    assert as_set(found) == EXPECTED
+    assert as_set(documents) == EXPECTED
 
 
 @pytest.mark.parametrize("options", [{"words": 50}, {"vocabulary": "words.txt"}])
@@ -150,16 +150,16 @@ def test_what_is_mended_is_read_again(options, keep, tmp_path, monkeypatch):
         with pytest.raises((InputError, Killed)):
             prepare(source, tmp_path / "out", keep_good_part=keep, **options)
     source.write_bytes(good)
-    found = prepare(source, tmp_path / "out", **options)
-    assert found["documents"] == len(TEXTS) * 20
-    assert not found["damage"]
+    result = prepare(source, tmp_path / "out", **options)
+    assert result["documents"] == len(TEXTS) * 20
+    assert not result["damage"]
     assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
 def test_rows_without_text_are_empty_documents(tmp_path):
     parquet.write_table(arrow.table({"text": [TEXTS[0], None, "", "!", TEXTS[1]]}), tmp_path / "x.parquet")
-    found = prepare(tmp_path / "x.parquet", tmp_path / "out", vocabulary=write_words(tmp_path))
-    assert (found["documents"], found["dropped"]["empty_documents"]) == (2, 3)
+    result = prepare(tmp_path / "x.parquet", tmp_path / "out", vocabulary=write_words(tmp_path))
+    assert (result["documents"], result["dropped"]["empty_documents"]) == (2, 3)
 
 
 def test_a_picture_among_the_texts(tmp_path):
@@ -252,11 +252,11 @@ def test_bad_vocabularies(words, message, tmp_path):
         prepare(source, tmp_path / "out", vocabulary=tmp_path / "bad.txt")
 
 
-def test_a_vocabulary_is_lowered_and_strange_words_are_told(tmp_path):
+def test_a_vocabulary_is_lowered_and_unreachable_words_are_counted(tmp_path):
     (tmp_path / "words.txt").write_bytes("\ufeffNone\r\nx-ray\r\ncafé\r\n\r\n".encode())
     (tmp_path / "rows.jsonl").write_text(json.dumps({"text": "NONE of the x-ray café"}))
-    found = prepare(tmp_path / "rows.jsonl", tmp_path / "out", vocabulary=tmp_path / "words.txt")
-    assert (found["vocabulary"], found["tokens"], found["unreachable_words"], found["outside_vocabulary"]) == (
+    result = prepare(tmp_path / "rows.jsonl", tmp_path / "out", vocabulary=tmp_path / "words.txt")
+    assert (result["vocabulary"], result["tokens"], result["unreachable_words"], result["outside_vocabulary"]) == (
         3,
         1,
         2,
@@ -323,7 +323,7 @@ def test_damaged_sources_are_errors_or_lose_only_what_is_damaged(kind, place, cu
         at = int(place * (len(data) - 1))
         source.write_bytes(data[:at] if cut else data[:at] + extra + data[at + 1 :])
         try:
-            found = prepare(
+            result = prepare(
                 source,
                 tmp_path / "out",
                 vocabulary=write_words(tmp_path),
@@ -333,5 +333,5 @@ def test_damaged_sources_are_errors_or_lose_only_what_is_damaged(kind, place, cu
             )
         except InputError:
             return
-        assert found["documents"] <= 20
-        assert len(documents_of(tmp_path / "out")) == found["documents"]
+        assert result["documents"] <= 20
+        assert len(documents_of(tmp_path / "out")) == result["documents"]

@@ -1,4 +1,4 @@
-"""strang.LDA: scikit-learn's own checks, planted topics, streams, and what it hands on."""
+"""strang.LDA: scikit-learn's own checks, planted topics, streams, and inputs for other tools."""
 
 import pickle
 import re
@@ -15,8 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import strang
-from strang.lda import corpus, estimator
-from strang.lda import fitting as learning
+from strang.lda import corpus, estimator, fitting
 from strang.lda.settings import completed
 from strang.lda.walk import walk
 from strang.run.driver import run_blocks
@@ -27,10 +26,10 @@ SMALL = {"n_components": TOPICS, "batch_size": 20, "sweeps": 4, "samples": 5, "r
 
 
 def planted(documents=200, seed=0, tokens=40):
-    """Documents of so many tokens from three topics of ten words each, mostly of one topic."""
+    """Documents from three topics of ten words each, mostly of one topic, and their topic weights."""
     rng = np.random.default_rng(seed)
-    shares = rng.dirichlet([0.1] * TOPICS, documents)
-    return np.array([rng.multinomial(tokens, share @ PHI) for share in shares]), shares
+    weights = rng.dirichlet([0.1] * TOPICS, documents)
+    return np.array([rng.multinomial(tokens, weight @ PHI) for weight in weights]), weights
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +39,11 @@ def fitted():
 
 
 def blocks(model):
-    """A topic's share of each planted one, (topics, planted)."""
+    """The weight of each planted topic in each learnt one, (topics, planted)."""
     return model.topic_word_.reshape(TOPICS, TOPICS, -1).sum(2)
 
 
-# scikit-learn's checks hand over real numbers; here they become counts on their way in. Nothing else is changed.
+# scikit-learn's checks pass real numbers, which are rounded to counts here. Nothing else is changed.
 
 
 @pytest.fixture
@@ -64,16 +63,16 @@ def test_scikit_learn_s_own_checks(whole_numbers, estimator, check):
 
 
 def test_planted_topics_are_found(fitted):
-    counts, shares = planted()
+    counts, weights = planted()
     assert sorted(blocks(fitted).argmax(1)) == [0, 1, 2]
     assert blocks(fitted).max(1).min() > 0.9
-    order = blocks(fitted).argmax(1)
-    np.testing.assert_allclose(fitted.topic_share_, shares.mean(0)[order], atol=0.05)
-    assert np.abs(fitted.transform(counts) - shares[:, order]).mean() < 0.05
-    assert fitted.perplexity(counts) < 14  # ten words a topic, some documents of more than one; a unigram model has 30
+    planted_topic = blocks(fitted).argmax(1)
+    np.testing.assert_allclose(fitted.topic_share_, weights.mean(0)[planted_topic], atol=0.05)
+    assert np.abs(fitted.transform(counts) - weights[:, planted_topic]).mean() < 0.05
+    assert fitted.perplexity(counts) < 14  # ten words per topic, some documents with several; a unigram model has 30
 
 
-def test_what_stands_in_a_fit(fitted):
+def test_attributes_of_a_fit(fitted):
     counts, _ = planted()
     np.testing.assert_allclose(fitted.topic_word_.sum(1), 1, rtol=1e-5)
     ratio = fitted.components_ / fitted.components_.sum(1, keepdims=True)
@@ -89,14 +88,14 @@ def test_what_stands_in_a_fit(fitted):
 
 def test_moments_are_those_of_the_samples():
     rng = np.random.default_rng(0)
-    samples, topics = rng.random((7, 2, 3)), estimator.Topics(np.zeros((2, 3)), np.zeros((2, 3)), 0)
+    samples, topics = rng.random((7, 2, 3)), estimator.TopicMoments()
     for sample in samples:
         topics = topics.with_sample(sample, 1 / (topics.samples + 1))
     np.testing.assert_allclose(topics.mean, samples.mean(0), rtol=1e-12)
     np.testing.assert_allclose(topics.variance, samples.var(0), rtol=1e-12)
-    weights, topics = np.array([1.0, 4, 10, 20, 35, 56, 84]), estimator.Topics(0.0, 0.0, 0)  # n (n + 1) (n + 2) / 6
+    weights, topics = np.array([1.0, 4, 10, 20, 35, 56, 84]), estimator.TopicMoments()  # n (n + 1) (n + 2) / 6
     for x in samples[:, 0, 0]:
-        topics = topics.with_sample(x, (estimator.POWER + 1) / (topics.samples + 1 + estimator.POWER))
+        topics = topics.with_sample(x, estimator.stream_gain(topics.samples + 1))
     mean = np.average(samples[:, 0, 0], weights=weights)
     assert topics.mean == pytest.approx(mean)
     assert topics.variance == pytest.approx(np.average((samples[:, 0, 0] - mean) ** 2, weights=weights))
@@ -118,16 +117,16 @@ def test_another_seed_and_threads(fitted):
     counts, _ = planted()
     seeds = [0, 1, 2]
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda seed: clone(fitted).set_params(random_state=seed).fit(counts).components_, seeds))
-    np.testing.assert_array_equal(found[0], fitted.components_)
-    np.testing.assert_array_equal(found[1], clone(fitted).set_params(random_state=1).fit(counts).components_)
-    assert not np.array_equal(found[1], found[2])
+        fits = list(pool.map(lambda seed: clone(fitted).set_params(random_state=seed).fit(counts).components_, seeds))
+    np.testing.assert_array_equal(fits[0], fitted.components_)
+    np.testing.assert_array_equal(fits[1], clone(fitted).set_params(random_state=1).fit(counts).components_)
+    assert not np.array_equal(fits[1], fits[2])
 
 
 # Streams.
 
 
-def test_a_stream_finds_the_topics_and_goes_on_from_a_file():
+def test_a_stream_finds_the_topics_and_continues_from_a_pickle():
     one, parts = strang.LDA(**SMALL, total_samples=200), [planted(45, seed)[0] for seed in range(10)]
     for counts in parts[:5]:
         one.partial_fit(counts)  # batches of 20, 20 and 5
@@ -144,7 +143,7 @@ def test_a_stream_finds_the_topics_and_goes_on_from_a_file():
 
 
 def test_a_stream_after_a_fit_does_no_harm(fitted):
-    """Batches speak for as many documents as the chain was set up for, whatever is said or given later."""
+    """Batches are scaled to the number of documents that the chain was set up for, whatever comes later."""
     counts, model = planted()[0], pickle.loads(pickle.dumps(fitted))
     begun = strang.LDA(**SMALL, total_samples=200).partial_fit(counts[:45])
     for seed, documents in enumerate((45, 45, 300), start=1):
@@ -155,38 +154,38 @@ def test_a_stream_after_a_fit_does_no_harm(fitted):
             assert one.components_.sum() == pytest.approx(200 * 40 + TOPICS * WORDS * one.beta, rel=1e-4)
 
 
-def plain_settings(documents, **given):
-    settings = {**learning.DEFAULTS, "topics": 1, "batch_size": 20, "sweeps": 4, **given}
+def plain_settings(documents, **changed):
+    settings = {**fitting.DEFAULTS, "topics": 1, "batch_size": 20, "sweeps": 4, **changed}
     return completed(settings, documents)
 
 
 def position_after(stepper, documents, batches, total):
-    *_, chain = walk(stepper, stepper.start(), documents, batches, 20, total)
+    *_, chain = walk(stepper, stepper.start(), documents, batches, total, plain_settings(documents))
     return np.asarray(chain.state.position)
 
 
-def test_a_batch_speaks_for_all_documents_however_it_is_filled_up():
+def test_a_batch_is_scaled_to_all_documents_however_it_is_padded():
     """With one topic the gradient has no noise of its own: ten documents with ten empty ones weigh as much as twice."""
     documents = corpus.from_matrix(planted(20)[0])
-    begun = estimator.stepper_of(plain_settings(documents), WORDS, documents.tokens)
+    stepper = estimator.stepper_of(plain_settings(documents), WORDS, documents.tokens)
     ten = np.arange(10)
     few, twice, less = (
-        position_after(begun, documents, [numbers], total)
+        position_after(stepper, documents, [numbers], total)
         for numbers, total in ((ten, 640.0), (np.tile(ten, 2), 640.0), (ten, 320.0))
     )
     np.testing.assert_array_equal(few, twice)
     assert not np.allclose(few, less)
 
 
-def test_a_walk_is_the_core_s_own_run():
+def test_a_walk_equals_a_run_of_the_sampler():
     documents = corpus.from_matrix(planted(16, tokens=32)[0])  # 2^9 tokens, which is not rounded
     settings = plain_settings(documents, topics=TOPICS)
-    found = position_after(estimator.stepper_of(settings, WORDS, 512), documents, [np.arange(16)] * 4, 16)
-    *_, (chain, _) = run_blocks(learning.job_of(settings | {"batch_order": "cyclic", "passes": 4}, documents), None)
-    np.testing.assert_allclose(found, np.asarray(chain.state.position), rtol=1e-4)
+    position = position_after(estimator.stepper_of(settings, WORDS, 512), documents, [np.arange(16)] * 4, 16)
+    *_, (chain, _) = run_blocks(fitting.job_of(settings | {"batch_order": "cyclic", "passes": 4}, documents), None)
+    np.testing.assert_allclose(position, np.asarray(chain.state.position), rtol=1e-4)
 
 
-# Others' tools.
+# Other tools.
 
 
 def texts(counts):
@@ -210,10 +209,10 @@ def test_the_documented_example_runs():
     example = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs/lda.md").read_text(), re.DOTALL)[0]
     names: dict = {}
     exec(compile(example, "docs/lda.md", "exec"), names)
-    shares = names["shares"]
-    assert shares.shape == (100, 2)
-    assert shares[0].argmax() != shares[2].argmax()  # cats, and the market
-    assert shares[2].argmax() == shares[3].argmax()
+    weights = names["weights"]
+    assert weights.shape == (100, 2)
+    assert weights[0].argmax() != weights[2].argmax()  # cats, and the market
+    assert weights[2].argmax() == weights[3].argmax()
 
 
 def test_inputs_of_pyldavis(fitted):
@@ -233,7 +232,7 @@ def test_inputs_of_pyldavis(fitted):
         fitted.pyldavis_inputs(counts, inputs["vocab"][1:])
 
 
-def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
+def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "strang.lda.estimator")
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
@@ -253,7 +252,7 @@ def changed(row, column, value):
 
 
 @pytest.mark.parametrize(
-    ("call", "says"),
+    ("call", "message"),
     [
         (lambda m: m.fit(changed(3, 4, 0.5)), "document 3 has the count 0.5"),
         (lambda m: m.fit(changed(3, 4, -1)), "Negative values"),
@@ -275,18 +274,18 @@ def changed(row, column, value):
         (lambda m: m.set_params(n_components=0).fit(planted(20)[0][:, 1:]), "topics is 0"),
     ],
 )
-def test_bad_input_is_refused_and_leaves_what_was_learnt(call, says, fitted):
+def test_bad_input_is_refused_and_leaves_the_previous_fit(call, message, fitted):
     model = pickle.loads(pickle.dumps(fitted))
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=message):
         call(model)
     np.testing.assert_array_equal(model.components_, fitted.components_)
     assert model.n_features_in_ == WORDS
 
 
-def test_documents_without_words_have_equal_shares(fitted):
+def test_documents_without_words_have_equal_weights(fitted):
     counts = planted()[0]
     counts[7] = 0
-    shares = fitted.transform(counts)
-    np.testing.assert_allclose(shares[7], 1 / TOPICS, rtol=1e-5)
-    np.testing.assert_array_equal(np.delete(shares, 7, 0), fitted.transform(np.delete(counts, 7, 0)))
+    weights = fitted.transform(counts)
+    np.testing.assert_allclose(weights[7], 1 / TOPICS, rtol=1e-5)
+    np.testing.assert_array_equal(np.delete(weights, 7, 0), fitted.transform(np.delete(counts, 7, 0)))
     clone(fitted).set_params(max_iter=1).fit(counts)

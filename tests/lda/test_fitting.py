@@ -1,4 +1,4 @@
-"""Learning topics: planted ones are found, a killed fit goes on to the same bytes, bad input is refused."""
+"""Learning topics: planted ones are found, a killed fit resumes to the same bytes, bad input is refused."""
 
 import json
 import resource
@@ -10,13 +10,12 @@ from typer.testing import CliRunner
 
 from killing import kill_after_first_save
 from strang.cli.app import app
-from strang.lda import fitting as learning
-from strang.lda import format as tell
-from strang.lda import listing as show
-from strang.lda import open_corpus
+from strang.lda import fitting, open_corpus
 from strang.lda.completion import score_topics, split
 from strang.lda.corpus import Corpus
-from strang.lda.settings import looked_at, spacing, step_sizes
+from strang.lda.format import describe_topics
+from strang.lda.page import list_topics
+from strang.lda.settings import completed, is_scored, scoring_interval, step_sizes
 from strang.lda.text.prepare import prepare
 from strang.run import driver
 from strang.run.driver import run_blocks
@@ -34,8 +33,8 @@ def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     rng = np.random.default_rng(0)
     phi = np.kron(np.eye(TOPICS), np.full(WORDS // TOPICS, TOPICS / WORDS))
-    shares = rng.dirichlet([0.1] * TOPICS, 300)
-    counts = np.array([rng.multinomial(40, share @ phi) for share in shares])
+    weights = rng.dirichlet([0.1] * TOPICS, 300)
+    counts = np.array([rng.multinomial(40, weight @ phi) for weight in weights])
     rows, columns = np.nonzero(counts)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=300))])
     np.savez(folder / "bags.npz", indptr=indptr, indices=columns, counts=counts[rows, columns])
@@ -48,43 +47,42 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="module")
 def fitted(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit") / "run"
-    return folder, learning.fit(folder, corpus, progress=False, **SMALL)
+    return folder, fitting.fit(folder, corpus, progress=False, **SMALL)
 
 
 def test_planted_topics_are_found(fitted, corpus):
     folder, result = fitted
     assert result["finished"]
     assert result["diverged"] == 0
-    assert result["perplexity"] < 14  # ten words a topic, some documents of more than one; a unigram model has 30
-    found = np.load(folder / "topics.npz")
-    assert int(found["samples"]) == result["samples"] == SMALL["samples"]
-    blocks = found["mean"].T.reshape(TOPICS, TOPICS, -1).sum(2)  # a topic's share of each planted one
+    assert result["perplexity"] < 14  # ten words per topic, some documents of more than one; a unigram model has 30
+    arrays = np.load(folder / "topics.npz")
+    assert int(arrays["samples"]) == result["samples"] == SMALL["samples"]
+    blocks = arrays["mean"].T.reshape(TOPICS, TOPICS, -1).sum(2)  # weight of each planted topic in each learnt one
     assert sorted(blocks.argmax(1)) == [0, 1, 2]
     assert blocks.max(1).min() > 0.9
-    assert (found["sd"] >= 0).all()
-    assert list(found["words"]) == open_corpus(corpus).words
+    assert (arrays["sd"] >= 0).all()
+    assert list(arrays["words"]) == open_corpus(corpus).words
 
 
 @pytest.mark.parametrize("steps", range(2, 60, 7))
 def test_as_many_samples_as_asked_for_are_averaged(steps):
     for samples in range(1, 40):
-        looks = [step for step in range(1, steps + 1) if looked_at(step, steps, samples)]
-        late = [step for step in looks if step > steps // 2]
+        scored = [step for step in range(1, steps + 1) if is_scored(step, steps, samples)]
+        late = [step for step in scored if step > steps // 2]
         assert len(late) == min(samples, steps - steps // 2)
         assert late[-1] == steps
-        assert max(np.diff([steps // 2, *late])) <= 2 * spacing(steps, samples)  # spread over the latter half
+        assert max(np.diff([steps // 2, *late])) <= 2 * scoring_interval(steps, samples)  # spread over the latter half
 
 
 def test_one_sample_has_no_standard_deviation(corpus, tmp_path):
-    result = learning.fit(tmp_path, corpus, progress=False, **SMALL | {"passes": 1.0, "samples": 1})
+    result = fitting.fit(tmp_path, corpus, progress=False, **SMALL | {"passes": 1.0, "samples": 1})
     assert result["samples"] == 1
     assert np.isnan(np.load(tmp_path / "topics.npz")["sd"]).all()
-    told = tell.describe_topics(show.show(tmp_path, words=3))
-    assert "±" not in "".join(told)
+    assert "±" not in "".join(describe_topics(list_topics(tmp_path, words=3)))
 
 
-def test_perplexity_is_that_of_the_same_judge(fitted, corpus):
-    """The last sample's perplexity agrees with a fresh fit of its shares."""
+def test_perplexity_is_that_of_score_topics(fitted, corpus):
+    """The last sample's perplexity agrees with that of topic weights inferred from scratch."""
     folder, result = fitted
     _, held_out = open_corpus(corpus).split(SMALL["test_documents"])
     test = split(held_out.gather(np.arange(held_out.documents)), seed=0)
@@ -92,7 +90,7 @@ def test_perplexity_is_that_of_the_same_judge(fitted, corpus):
     assert fresh == pytest.approx(result["perplexity_last"], rel=0.1)
 
 
-def test_a_killed_fit_goes_on_to_the_same_bytes(fitted, corpus, tmp_path):
+def test_a_killed_fit_resumes_to_the_same_bytes(fitted, corpus, tmp_path):
     folder = tmp_path / "run"
     options = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     kill_after_first_save(["lda", "fit", str(corpus), "--store", str(folder), *options], folder)
@@ -104,60 +102,60 @@ def test_a_killed_fit_goes_on_to_the_same_bytes(fitted, corpus, tmp_path):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("during_a_look", [False, True])
-def test_ctrl_c_loses_nothing_and_saves_change_nothing(fitted, corpus, tmp_path, monkeypatch, during_a_look):
-    """Stopped between two looks, or in the middle of one, it goes on to the same bytes, however often it saved."""
-    folder, scored, drawn = tmp_path / "run", learning.add_sample, learning.write_page
+@pytest.mark.parametrize("during_scoring", [False, True])
+def test_ctrl_c_loses_nothing_and_saves_change_nothing(fitted, corpus, tmp_path, monkeypatch, during_scoring):
+    """Stopped between two scorings or during one, it resumes to the same bytes, however often it saved."""
+    folder, add_sample, write_page = tmp_path / "run", fitting.add_sample, fitting.write_page
 
     def interrupted(job, every, most, runner):
-        for chain, trace in run_blocks(job, 5, most):  # looks are at multiples of 7
+        for chain, trace in run_blocks(job, 5, most):  # scoring is at multiples of 7
             yield chain, trace
             if int(chain.step) == 61:
                 raise KeyboardInterrupt
 
-    def stopped(*given, key, **named):
+    def stopped(*args, key, **kwargs):
         if key[1] == 56:
             raise KeyboardInterrupt
-        return scored(*given, key=key, **named)
+        return add_sample(*args, key=key, **kwargs)
 
-    def drawn_while_held(folder, *given):
-        assert store.is_held(folder)  # or another process could begin and have its files written over
-        return drawn(folder, *given)
+    def write_page_while_locked(folder, *args):
+        assert store.is_held(folder)  # or another process could begin and have its files overwritten
+        return write_page(folder, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(learning, "write_page", drawn_while_held)
-        if during_a_look:
-            patch.setattr(learning, "add_sample", stopped)
+        patch.setattr(fitting, "write_page", write_page_while_locked)
+        if during_scoring:
+            patch.setattr(fitting, "add_sample", stopped)
         else:
             patch.setattr(driver, "run_blocks", interrupted)
             patch.setattr(store, "SAVE_SECONDS", -1.0)
-        result = learning.fit(folder, corpus, progress=False, **SMALL)
+        result = fitting.fit(folder, corpus, progress=False, **SMALL)
     lines = read_series(folder)
     assert not result["finished"]
     assert result["steps"] == lines[-1]["step"]
-    if not during_a_look:
+    if not during_scoring:
         assert [line["step"] for line in lines[-4:]] == [49, 54, 56, 61]
         assert "perplexity" not in lines[-1]
-        assert result["perplexity"] == lines[-2]["perplexity"] > 0  # of the last look
-    learning.fit(folder, corpus, progress=False, **SMALL)
+        assert result["perplexity"] == lines[-2]["perplexity"] > 0  # of the last scoring
+    fitting.fit(folder, corpus, progress=False, **SMALL)
     for name in ("chain.npz", "topics.npz"):
         assert (folder / name).read_bytes() == (fitted[0] / name).read_bytes(), name
-    looks = [[line["step"] for line in read_series(one) if "perplexity" in line] for one in (folder, fitted[0])]
-    assert looks[0] == looks[1]
+    scored = [[line["step"] for line in read_series(one) if "perplexity" in line] for one in (folder, fitted[0])]
+    assert scored[0] == scored[1]
     assert len(list(folder.glob("kept-*.npz"))) == 1
 
 
-def test_a_full_disk_is_told_with_what_is_kept(fitted, corpus, tmp_path):
-    """The system refuses to let a file grow beyond a limit, as a full disk would, first where averages are written."""
+def test_a_full_disk_gives_an_error_that_says_what_survives(fitted, corpus, tmp_path):
+    """A file size limit, as a full disk would, first stops the file of the sums."""
     (whole,), folder = fitted[0].glob("kept-*.npz"), tmp_path / "run"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (whole.stat().st_size - 1, hard))
     try:
-        with pytest.raises(OSError, match="File too large; the run is kept up to step 0, and the same call") as told:
-            learning.fit(folder, corpus, progress=False, **SMALL)
+        with pytest.raises(OSError, match="File too large; the run is kept up to step 0, and the same call") as caught:
+            fitting.fit(folder, corpus, progress=False, **SMALL)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert told.value.filename == str(folder)
+    assert caught.value.filename == str(folder)
     assert not list(folder.glob("*.npz")) + list(folder.glob(".kept*"))  # nothing half written
 
 
@@ -165,16 +163,16 @@ def test_damage_and_other_settings_are_refused(fitted, corpus, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(fitted[0], folder)
     with pytest.raises(InputError, match="another run"):
-        learning.fit(folder, corpus, progress=False, **SMALL | {"beta": 0.5})
+        fitting.fit(folder, corpus, progress=False, **SMALL | {"beta": 0.5})
     (kept,) = folder.glob("kept-*.npz")
     whole, arrays = kept.read_bytes(), dict(np.load(kept))
     arrays["topics"][5] = TOPICS  # the last is TOPICS - 1
     np.savez(kept, **arrays)
     with pytest.raises(InputError, match=r"damaged \(other shapes or topics\)"):
-        learning.fit(folder, corpus, progress=False, **SMALL)
+        fitting.fit(folder, corpus, progress=False, **SMALL)
     kept.write_bytes(whole[:-50])
     with pytest.raises(InputError, match="damaged"):
-        learning.fit(folder, corpus, progress=False, **SMALL)
+        fitting.fit(folder, corpus, progress=False, **SMALL)
 
 
 @pytest.mark.parametrize(
@@ -200,21 +198,21 @@ def test_damage_and_other_settings_are_refused(fitted, corpus, tmp_path):
 )
 def test_bad_settings_are_refused(wrong, corpus, tmp_path):
     with pytest.raises(InputError):
-        learning.fit(tmp_path / "run", corpus, progress=False, **SMALL | wrong)
+        fitting.fit(tmp_path / "run", corpus, progress=False, **SMALL | wrong)
     assert not (tmp_path / "run" / "chain.npz").exists()
 
 
-def test_numbers_follow_from_the_corpus(corpus):
+def test_default_settings_follow_from_the_corpus(corpus):
     whole = open_corpus(corpus)
     first, second = step_sizes(whole)
     assert 0 < first <= second <= 0.01
-    chosen = learning.completed({**learning.DEFAULTS, "dynamics": "sghmc"}, whole)
+    chosen = completed({**fitting.DEFAULTS, "dynamics": "sghmc"}, whole)
     assert chosen["step_size"] / chosen["friction"] == pytest.approx(first)  # what corresponds to SGLD's step
     assert chosen["parametrisation"] == "expanded-natural"
-    assert learning.completed({**learning.DEFAULTS, "dynamics": "sgld"}, whole)["step_size"] == first
-    plain = learning.completed(dict(learning.DEFAULTS), whole)
+    assert completed({**fitting.DEFAULTS, "dynamics": "sgld"}, whole)["step_size"] == first
+    plain = completed(dict(fitting.DEFAULTS), whole)
     assert (plain["step_size"], plain["parametrisation"], plain["batch_size"]) == (1.0, "expanded-mean", 30)
     assert plain["passes"] * whole.documents / plain["batch_size"] == 800
     assert plain["test_documents"] == 30
     large = Corpus(whole.shards, whole.words, whole.mark, repeat=100)
-    assert learning.completed(dict(learning.DEFAULTS), large)["test_documents"] == 1000
+    assert completed(dict(fitting.DEFAULTS), large)["test_documents"] == 1000

@@ -13,10 +13,9 @@ import strang
 from strang import lda as corpora
 from strang.dynamics import SGRLD
 from strang.gradients.full import batch_gradient
-from strang.lda.kernels import choice as lda_lanes
-from strang.lda.kernels import documents as lda_documents
-from strang.lda.kernels import gibbs as lda
-from strang.lda.kernels.documents import as_bags, as_documents, frozen
+from strang.lda.kernels import choice, gibbs
+from strang.lda.kernels import documents as documents_module
+from strang.lda.kernels.documents import as_bags, as_documents, kept_sweeps, read_only
 from strang.lda.model import PARAMETRISATIONS
 from strang.util.host_random import uniform
 
@@ -34,12 +33,12 @@ def random_topics(words=V, topics=K, seed=0):
 
 
 def log_joint(phi, n_kw=N_KW, alpha=ALPHA):
-    """log p(z, w | φ) of every z, the document's shares integrated out."""
-    held = n_kw.sum(1)
-    shares = jax.scipy.special.gammaln(alpha + held) - jax.scipy.special.gammaln(alpha)
-    tokens, topics = held[0].sum(), held.shape[1]
+    """log p(z, w | φ) of every z, the document's topic weights integrated out."""
+    n_k = n_kw.sum(1)
+    weights = jax.scipy.special.gammaln(alpha + n_k) - jax.scipy.special.gammaln(alpha)
+    tokens, topics = n_k[0].sum(), n_k.shape[1]
     scale = jax.scipy.special.gammaln(topics * alpha) - jax.scipy.special.gammaln(topics * alpha + tokens)
-    return shares.sum(1) + scale + (n_kw * jnp.log(phi)).sum((1, 2))
+    return weights.sum(1) + scale + (n_kw * jnp.log(phi)).sum((1, 2))
 
 
 def posterior(phi):
@@ -55,59 +54,67 @@ def seeds(count, seed=0):
     return np.random.Philox(key=seed).random_raw(count)
 
 
+def expected_counts(phi, documents, seeds, *, sweeps, **settings):
+    """Σ_d weights_d E[n_dkw | φ], (V, K), as the mean over the kept sweeps."""
+    result = np.zeros(phi.shape, np.float32)
+    gibbs.add_up_counts(phi, documents, seeds, result, sweeps=sweeps, **settings)
+    return result / np.float32(kept_sweeps(sweeps))
+
+
 # One draw.
 
 
 @numba.njit
-def drawn_topic(desk, topics):
-    lda_lanes.add_up(desk.base, desk.rows, 0, desk.running)
-    return lda_lanes.choose(desk.running, topics, desk.state)
+def drawn_topic(work, topics):
+    choice.add_up(work.base, work.rows, 0, work.running)
+    return choice.draw_topic(work.running, topics, work.state)
 
 
 @pytest.mark.parametrize("topics", [1, 3, 16, 17, 50, 200])
 def test_a_topic_is_drawn_by_inverting_the_distribution_function(topics):
     """Lane by lane, then block by block; only levels within rounding of an edge may fall on either side."""
-    rng, desk = np.random.default_rng(topics), lda.desk_for(1, 1, topics)
-    desk.base[:topics], desk.rows[0, :topics] = rng.uniform(0.1, 9, topics), rng.dirichlet(np.full(topics, 0.3))
-    order = sorted(range(topics), key=lambda k: (k % lda_lanes.LANES, k // lda_lanes.LANES))
-    mass = (desk.base.astype(float) * desk.rows[0])[order]
+    rng, work = np.random.default_rng(topics), gibbs.workspace(1, 1, topics)
+    work.base[:topics], work.rows[0, :topics] = rng.uniform(0.1, 9, topics), rng.dirichlet(np.full(topics, 0.3))
+    lane_order = sorted(range(topics), key=lambda k: (k % choice.LANES, k // choice.LANES))
+    mass = (work.base.astype(float) * work.rows[0])[lane_order]
     edges = np.cumsum(mass) / mass.sum()
-    state = desk.state.copy()
+    state = work.state.copy()
     for _ in range(2000):
-        drawn, level = drawn_topic(desk, topics), uniform(state)
+        drawn, level = drawn_topic(work, topics), uniform(state)
         if np.abs(edges - level).min() > 1e-6:
-            assert drawn == order[np.searchsorted(edges, level)]
+            assert drawn == lane_order[np.searchsorted(edges, level)]
 
 
 @pytest.mark.parametrize("row", [0.0, np.nan, np.inf, 1e-45, -1.0])
-def test_a_topic_is_drawn_whatever_the_numbers(row):
-    """A chain that diverges hands over anything; the search must end among the topics."""
-    desk = lda.desk_for(1, 1, 50)
-    desk.base[:50], desk.rows[0, :50] = 0.1, row
-    assert all(0 <= drawn_topic(desk, 50) < 50 for _ in range(100))
+def test_a_drawn_topic_is_valid_whatever_the_numbers(row):
+    """A diverging chain may supply anything; the search must end among the topics."""
+    work = gibbs.workspace(1, 1, 50)
+    work.base[:50], work.rows[0, :50] = 0.1, row
+    assert all(0 <= drawn_topic(work, 50) < 50 for _ in range(100))
 
 
 # Sweeps.
 
 
 def last_topics(phi, count, sweeps):
-    """Topics of the last sweep over so many copies of the document."""
+    """Topics of the last sweep over `count` copies of the document."""
     documents = as_documents(bags(np.tile(BAG, (count, 1))), V)
-    starts, found = frozen(documents.tokens, np.int64), np.empty((count * len(WORDS), 1), np.int32)
-    own = frozen(seeds(count), np.uint64)
-    (run,), (desks,) = lda.plan(documents, starts, 1, K)
-    lda.visit(frozen(phi, np.float32), documents, starts, lda.as_alpha(ALPHA, K), own, sweeps, found, run, *desks)
-    return found.reshape(count, len(WORDS))
+    starts, kept = read_only(documents.tokens, np.int64), np.empty((count * len(WORDS), 1), np.int32)
+    own = read_only(seeds(count), np.uint64)
+    (run,), (pair,) = gibbs.plan_runs(documents, starts, 1, K)
+    alpha = gibbs.as_alpha(ALPHA, K)
+    gibbs.sweep_documents(read_only(phi, np.float32), documents, starts, alpha, own, sweeps, kept, run, *pair)
+    return kept.reshape(count, len(WORDS))
 
 
 def chi_squared(topics, law):
-    """The probability of frequencies of z as far from the law as these, or further."""
+    """The p-value of the frequencies of z under the distribution `law`."""
     number = topics @ K ** np.arange(len(WORDS))[::-1]
     return stats.chisquare(np.bincount(number, minlength=len(ALL_Z)), len(topics) * law).pvalue
 
 
-def forgetful(phi):
-    """The law kept by sweeps that do not take a token's own count away: what a slip would sample."""
+def wrong_law(phi):
+    """The stationary distribution of sweeps with a bug: a token's own count is not subtracted."""
     transition = np.eye(len(ALL_Z))
     place = {tuple(z): state for state, z in enumerate(ALL_Z)}
     for i, word in enumerate(WORDS):
@@ -121,37 +128,37 @@ def forgetful(phi):
     return law / law.sum()
 
 
-def test_sweeps_sample_the_exact_law_of_all_tokens_topics():
-    """A chi-squared test over all 81 states with fixed seeds; it rejects the law of sweeps with a slip."""
+def test_sweeps_sample_the_exact_distribution_of_all_tokens_topics():
+    """A chi-squared test over all 81 states with fixed seeds; it rejects the distribution of sweeps with a bug."""
     phi = random_topics()
     drawn = last_topics(phi, 20_001, 12)
     assert chi_squared(drawn, posterior(phi)) > 1e-3
-    assert chi_squared(drawn, forgetful(phi)) < 1e-30
+    assert chi_squared(drawn, wrong_law(phi)) < 1e-30
 
 
 def test_expected_counts_are_those_of_enumeration():
     phi, copies = random_topics(), 20_000
     exact = np.einsum("z,zvk->vk", posterior(phi), N_KW)
-    found = lda.expected_counts(phi, bags(np.tile(BAG, (copies, 1))), seeds(copies, 1), alpha=ALPHA, sweeps=10) / copies
-    np.testing.assert_allclose(found, exact, atol=0.01)  # 5 standard errors of 5 correlated sweeps
-    assert np.abs(np.einsum("z,zvk->vk", forgetful(phi), N_KW) - exact).max() > 0.1
-    np.testing.assert_allclose(found.sum(1), BAG, rtol=1e-5)
+    counts = expected_counts(phi, bags(np.tile(BAG, (copies, 1))), seeds(copies, 1), alpha=ALPHA, sweeps=10) / copies
+    np.testing.assert_allclose(counts, exact, atol=0.01)  # 5 standard errors of 5 correlated sweeps
+    assert np.abs(np.einsum("z,zvk->vk", wrong_law(phi), N_KW) - exact).max() > 0.1
+    np.testing.assert_allclose(counts.sum(1), BAG, rtol=1e-5)
 
 
-def test_the_start_is_a_fixed_point_of_the_shares():
-    """shares = α + Σ_w counts_w p(topic | w, shares): the loop against array code, and settled after many steps."""
+def test_the_start_is_a_fixed_point_of_the_topic_weights():
+    """weights = α + Σ_w counts_w p(topic | w, weights): the loop against array code, and converged after many steps."""
     phi, alpha = random_topics(50, 20, 3), np.linspace(0.1, 1, 20)
     bag = np.random.default_rng(4).multinomial(60, phi[:, :2].mean(1))
-    desk, documents = lda.desk_for(50, 60, 20), as_documents(bags(bag), 50)
-    lda.lay_out(frozen(phi, np.float32), documents.indices, documents.counts, np.uint64(0), desk)
-    shares = np.ones(20)
+    work, documents = gibbs.workspace(50, 60, 20), as_documents(bags(bag), 50)
+    gibbs.load_document(read_only(phi, np.float32), documents, 0, np.uint64(0), work)
+    weights = np.ones(20)
     for steps in range(60):
         if steps in (0, 1, 5):
-            lda.fixed_point(documents.counts, lda.as_alpha(alpha, 20), steps, desk)
-            np.testing.assert_allclose(desk.base[:20], shares, rtol=1e-5)
-        chance = phi * shares
-        before, shares = shares, alpha + bag @ (chance / chance.sum(1, keepdims=True))
-    assert np.abs(shares - before).max() < 0.02 < np.abs(shares - 1).max()
+            gibbs.fixed_point(documents.counts, gibbs.as_alpha(alpha, 20), steps, work)
+            np.testing.assert_allclose(work.base[:20], weights, rtol=1e-5)
+        joint = phi * weights
+        before, weights = weights, alpha + bag @ (joint / joint.sum(1, keepdims=True))
+    assert np.abs(weights - before).max() < 0.02 < np.abs(weights - 1).max()
 
 
 def some_documents(count=40, words=30, seed=0):
@@ -161,29 +168,29 @@ def some_documents(count=40, words=30, seed=0):
     return rows
 
 
-def test_counts_depend_neither_on_threads_nor_on_how_documents_are_shared_out(monkeypatch):
+def test_counts_depend_neither_on_threads_nor_on_how_documents_are_divided(monkeypatch):
     phi, rows, own = random_topics(30, 17), some_documents(), seeds(40)
 
     def count(chosen, threads=1):
-        return lda.expected_counts(phi, bags(rows[chosen]), own[chosen], alpha=0.1, sweeps=6, threads=threads) * 3
+        return expected_counts(phi, bags(rows[chosen]), own[chosen], alpha=0.1, sweeps=6, threads=threads) * 3
 
-    alone = count(np.arange(40))
+    expected = count(np.arange(40))
     for threads in (2, 3, 7):
-        np.testing.assert_array_equal(count(np.arange(40), threads), alone)
+        np.testing.assert_array_equal(count(np.arange(40), threads), expected)
     halves = count(np.arange(0, 40, 2)) + count(np.arange(1, 40, 2))
-    np.testing.assert_allclose(halves, alone, rtol=1e-6)
-    monkeypatch.setattr(lda_documents, "SLICE", 50)
-    np.testing.assert_array_equal(count(np.arange(40), 2), alone)
+    np.testing.assert_allclose(halves, expected, rtol=1e-6)
+    monkeypatch.setattr(documents_module, "SLICE_TOKENS", 50)
+    np.testing.assert_array_equal(count(np.arange(40), 2), expected)
     assert not np.array_equal(count(np.arange(40)[::-1]), count(np.arange(40)) + 1)
-    assert not np.array_equal(lda.expected_counts(phi, bags(rows), seeds(40, 1), alpha=0.1, sweeps=6) * 3, alone)
+    assert not np.array_equal(expected_counts(phi, bags(rows), seeds(40, 1), alpha=0.1, sweeps=6) * 3, expected)
 
 
-def test_documents_count_by_their_weights():
+def test_documents_count_in_proportion_to_their_weights():
     phi, rows, own = random_topics(30, 17), some_documents(), seeds(40)
     weights = np.where(np.arange(40) < 20, 2.0, 0.0)
-    found = lda.expected_counts(phi, bags(rows), own, alpha=0.1, sweeps=6, weights=weights)
-    half = lda.expected_counts(phi, bags(rows[:20]), own[:20], alpha=0.1, sweeps=6)
-    np.testing.assert_allclose(found, 2 * half, rtol=1e-6)
+    weighted = expected_counts(phi, bags(rows), own, alpha=0.1, sweeps=6, weights=weights)
+    half = expected_counts(phi, bags(rows[:20]), own[:20], alpha=0.1, sweeps=6)
+    np.testing.assert_allclose(weighted, 2 * half, rtol=1e-6)
 
 
 # Gradients.
@@ -199,13 +206,13 @@ def model(parametrisation, **settings):
     return strang.lda.TopicModel(K, V, alpha=ALPHA, beta=0.3, parametrisation=parametrisation, **settings)
 
 
-def somewhere(parametrisation, seed=0):
+def start_of(parametrisation, seed=0):
     position = model(parametrisation).init(jax.random.key(seed))
     return -position if parametrisation == "expanded-mean" and seed % 2 else position
 
 
-def table(parametrisation, t, n, a):
-    """The gradient of the log posterior of t given counts n, one topic a column: the table of the notes."""
+def closed_form(parametrisation, t, n, a):
+    """The gradient of the log posterior of t given counts n, one topic per column, in closed form."""
     total = n.sum(0)
     if parametrisation == "reduced-mean":
         return (n[:-1] + a - 1) / t - (n[-1] + a - 1) / (1 - t.sum(0))
@@ -218,10 +225,10 @@ def table(parametrisation, t, n, a):
 
 
 @pytest.mark.parametrize("parametrisation", ["expanded-mean", "expanded-natural"])
-def test_a_scale_changes_the_sum_s_law_only(parametrisation, double_precision):
+def test_a_scale_changes_only_the_distribution_of_the_sum(parametrisation, double_precision):
     """The two densities differ by a function of Σ|t| alone, s log Σ|t|; along φ their gradients agree."""
     plain, scaled = model(parametrisation), model(parametrisation, scale=7.0)
-    t = somewhere(parametrisation)
+    t = start_of(parametrisation)
     total = lambda t: plain.log_prior(t) + 7.0 * jnp.log(size(t).sum(0)).sum()  # noqa: E731
     size = jnp.abs if parametrisation == "expanded-mean" else jnp.exp
     np.testing.assert_allclose(jax.grad(scaled.log_prior)(t), jax.grad(total)(t), rtol=1e-12)
@@ -245,30 +252,30 @@ def test_gradients_are_those_of_autodiff_of_the_enumerated_posterior(parametrisa
     def both(t):
         phi = ours.topics_of(t)
         counts = jnp.einsum("z,zvk->vk", jax.nn.softmax(log_joint(phi)), N_KW)
-        slip = gradient(t, phi, counts.at[0].add(1e-6))
-        return phi, counts, jax.grad(log_posterior)(t), gradient(t, phi, counts), slip
+        wrong = gradient(t, phi, counts.at[0].add(1e-6))
+        return phi, counts, jax.grad(log_posterior)(t), gradient(t, phi, counts), wrong
 
     for seed in (0, 1):
-        position = somewhere(parametrisation, seed)
+        position = start_of(parametrisation, seed)
         assert position.dtype == jnp.float64
-        phi, counts, expected, found, slip = map(np.asarray, both(position))
+        phi, counts, expected, computed, wrong = map(np.asarray, both(position))
         np.testing.assert_allclose(phi.sum(0), 1, rtol=1e-13)
         scale = np.abs(expected).max()
-        np.testing.assert_allclose(found / scale, expected / scale, rtol=0, atol=1e-10)
-        by_table = table(parametrisation, np.asarray(position), counts, 0.3)
-        np.testing.assert_allclose(by_table / scale, expected / scale, rtol=0, atol=1e-10)
-        assert np.abs(slip - expected).max() / scale > 1e-9
+        np.testing.assert_allclose(computed / scale, expected / scale, rtol=0, atol=1e-10)
+        closed = closed_form(parametrisation, np.asarray(position), counts, 0.3)
+        np.testing.assert_allclose(closed / scale, expected / scale, rtol=0, atol=1e-10)
+        assert np.abs(wrong - expected).max() / scale > 1e-9
 
 
 @pytest.mark.parametrize("parametrisation", PARAMETRISATIONS)
-def test_the_shipped_gradient_is_right_on_average(parametrisation):
-    copies, ours, position = 30_000, model(parametrisation), somewhere(parametrisation)
+def test_the_estimated_gradient_is_right_on_average(parametrisation):
+    copies, ours, position = 30_000, model(parametrisation), start_of(parametrisation)
     rows, weights = jnp.tile(jnp.asarray(BAG, jnp.int32), (copies, 1)), jnp.full(copies, 1 / copies)
-    found = np.asarray(jax.jit(ours.likelihood_gradient)(position, rows, weights, jax.random.key(1)))
+    gradient = np.asarray(jax.jit(ours.likelihood_gradient)(position, rows, weights, jax.random.key(1)))
     expected = jax.jit(jax.grad(lambda t: jax.nn.logsumexp(log_joint(ours.topics_of(t)))))(position)
     scale = np.abs(expected).max()
-    np.testing.assert_allclose(found / scale, expected / scale, atol=0.03)
-    assert found.dtype == position.dtype == np.float32
+    np.testing.assert_allclose(gradient / scale, expected / scale, atol=0.03)
+    assert gradient.dtype == position.dtype == np.float32
 
 
 def test_neither_chains_nor_the_corpus_change_the_gradient(monkeypatch):
@@ -279,25 +286,25 @@ def test_neither_chains_nor_the_corpus_change_the_gradient(monkeypatch):
     together = jax.jit(jax.vmap(dense.likelihood_gradient, (0, None, None, 0)))(positions, rows, weights, keys)
     alone = jax.jit(dense.likelihood_gradient)(positions[1], rows, weights, keys[1])
     np.testing.assert_allclose(together[1], alone, rtol=1e-5, atol=1e-5)
-    monkeypatch.setattr("strang.lda.model.GATHERED", 4)
+    monkeypatch.setattr("strang.lda.model.MAX_DOCUMENTS_READ", 4)
     by_number = jax.jit(sparse.likelihood_gradient)(positions[1], jnp.arange(10), weights, keys[1])
     np.testing.assert_array_equal(by_number, alone)
 
 
-def test_models_are_told_apart_by_their_settings_and_documents():
+def test_models_differ_by_their_settings_and_documents():
     rows = some_documents(4)
     one, same, other = (corpora.from_matrix(r) for r in (rows, rows, rows[::-1]))
     models = [strang.lda.TopicModel(4, 30, documents=documents) for documents in (one, same, other, None)]
     assert models[0] == models[1]
     assert hash(models[0]) == hash(models[1])
     assert len(set(models)) == 3
-    assert repr(models[0]) != repr(models[2])  # which is what a stored run is known by
+    assert repr(models[0]) != repr(models[2])  # by which stored runs are compared
     assert isinstance(models[0], strang.models.Posterior)
 
 
-def test_a_step_out_of_the_simplex_is_no_number():
+def test_a_step_out_of_the_simplex_gives_nan():
     ours = model("reduced-mean")
-    outside = somewhere("reduced-mean").at[0, 0].set(-0.1)
+    outside = start_of("reduced-mean").at[0, 0].set(-0.1)
     gradient = ours.likelihood_gradient(outside, jnp.asarray(BAG)[None], jnp.ones(1), jax.random.key(0))
     assert np.isnan(gradient[:, 0]).all()
     assert np.isnan(jax.grad(ours.log_prior)(outside)[:, 0]).all()
@@ -352,8 +359,8 @@ def test_the_split_step_has_the_sde_s_moments(double_precision):
 def test_sgrld_with_metric_one_is_sgld(double_precision):
     plain, flat = strang.SGLD(), SGRLD(inverse_metric=jnp.ones_like)
     t, z = jnp.asarray([0.3, -0.8]), jnp.asarray([0.4, -0.6])
-    found, expected = (d.steps["euler"](d, d.init(t, z), 0.1, jax.grad(hill), (z,)) for d in (flat, plain))
-    np.testing.assert_allclose(found.position, expected.position, rtol=1e-15)
+    moved, expected = (d.steps["euler"](d, d.init(t, z), 0.1, jax.grad(hill), (z,)) for d in (flat, plain))
+    np.testing.assert_allclose(moved.position, expected.position, rtol=1e-15)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -367,7 +374,7 @@ def test_sgrld_keeps_structure_and_dtype(dtype):
 
 def test_sgrld_of_lda_is_that_of_patterson_and_teh(double_precision):
     """Expanded mean: drift n + a − t − n. π, noise √(2t), mirrored at 0."""
-    ours, t = model("expanded-mean"), somewhere("expanded-mean")
+    ours, t = model("expanded-mean"), start_of("expanded-mean")
     counts = jnp.asarray(np.random.default_rng(0).uniform(0, 5, (V, K)))
 
     def gradient(position):
@@ -401,7 +408,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_dynamics_moves_it(name):
+def test_every_dynamics_moves_the_topics(name):
     dynamics, parametrisation, integrator, h = RUNS[name]
     ours = strang.lda.TopicModel(3, 20, parametrisation=parametrisation, sweeps=4)
     step = strang.spell(dynamics, integrator or dynamics.default_integrator)
@@ -411,9 +418,9 @@ def test_every_dynamics_moves_it(name):
 
     @jax.jit
     @jax.vmap
-    def move(position, normals, words):
+    def move(position, normals, key):
         def gradient(position):
-            return batch_gradient(ours, position, batch, words)
+            return batch_gradient(ours, position, batch, key)
 
         return step(dynamics, dynamics.init(position, normals[0]), h, gradient, tuple(normals[1:])).position
 
@@ -442,8 +449,8 @@ def exact_second_moments(rows, topics, alpha, beta):
 
 
 @pytest.mark.parametrize("name", ["SGHMC", "SGRLD", "SGRLD, scaled"])
-def test_runs_sample_the_posterior_of_the_topics_and_go_on_bit_for_bit(name):
-    """Against the exact mixture of Dirichlets; the prior's own value, which a run without data gives, is far off."""
+def test_runs_sample_the_posterior_of_the_topics_and_continue_bit_for_bit(name):
+    """Against the exact mixture of Dirichlets; the prior's value, as of a run without data, is far off."""
     rows = np.array([[4, 0, 0], [0, 3, 0]], np.int32)
     dynamics, parametrisation, h = {
         "SGHMC": (strang.SGHMC(friction=3.0), "expanded-natural", 0.15),
@@ -463,7 +470,7 @@ def test_runs_sample_the_posterior_of_the_topics_and_go_on_bit_for_bit(name):
     assert np.abs(exact - exact_second_moments(0 * rows, 2, 0.5, 1.0)).max() > 0.15
 
 
-# Refusals.
+# Bad input.
 
 
 @pytest.mark.parametrize(
@@ -510,11 +517,11 @@ def test_bad_documents_are_refused(rows, text):
 )
 def test_documents_that_would_break_the_loops_are_refused(documents, text):
     with pytest.raises(strang.InputError, match=text):
-        lda.expected_counts(random_topics(), documents, seeds(1), alpha=0.1, sweeps=2)
+        expected_counts(random_topics(), documents, seeds(1), alpha=0.1, sweeps=2)
 
 
 def test_a_bad_alpha_and_a_likelihood_are_refused():
     with pytest.raises(strang.InputError, match="write a positive number"):
-        lda.as_alpha([0.1, 0.0], 2)
+        gibbs.as_alpha([0.1, 0.0], 2)
     with pytest.raises(strang.InputError, match="closed form"):
         strang.lda.TopicModel(2, 5).log_likelihood(jnp.zeros((5, 2)), BAG)

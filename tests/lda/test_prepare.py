@@ -30,11 +30,10 @@ from corpora import (
 )
 from strang.cli.app import main
 from strang.lda.corpus import open_corpus
-from strang.lda.text import pipeline as passes
+from strang.lda.text import pipeline, sorted_chunks
 from strang.lda.text import prepare as preparing
-from strang.lda.text import sorted_chunks as pieces
-from strang.lda.text.chunks import parts
 from strang.lda.text.prepare import prepare
+from strang.lda.text.units import parts
 from strang.util import files
 from strang.util.errors import InputError
 
@@ -49,13 +48,13 @@ def _no_waiting_for_the_disk(monkeypatch):
 def test_every_source_gives_the_same_documents(kind, unit, tmp_path):
     source = write_source(kind, tmp_path)
     vocabulary = None if kind.startswith("docword") else write_words(tmp_path)
-    found = prepare(source, tmp_path / "out", vocabulary=vocabulary, unit_bytes=unit, shard_documents=25, workers=2)
-    assert (found["documents"], found["shards"], found["vocabulary"]) == (60, 2, 120)
-    assert found["tokens"] == sum(len(text.split()) for text in TEXTS)
-    assert found["outside_vocabulary"] == 0
+    result = prepare(source, tmp_path / "out", vocabulary=vocabulary, unit_bytes=unit, shard_documents=25, workers=2)
+    assert (result["documents"], result["shards"], result["vocabulary"]) == (60, 2, 120)
+    assert result["tokens"] == sum(len(text.split()) for text in TEXTS)
+    assert result["outside_vocabulary"] == 0
     assert as_set(documents_of(tmp_path / "out")) == EXPECTED
     if "xml" in kind:
-        assert found["dropped"] == {"redirects": 2, "other_namespaces": 2, "empty_documents": 0}
+        assert result["dropped"] == {"redirects": 2, "other_namespaces": 2, "empty_documents": 0}
     assert not (tmp_path / "out" / "work").exists()
 
 
@@ -68,14 +67,17 @@ def test_the_order_is_that_of_the_keys_and_uniform(tmp_path):
     lengths = [len(document) for document in documents_of(tmp_path / "out")]
     sizes = [len(part.text.splitlines()) for part in parts(source, b"\n", 120)]
     assert len(sizes) > 2
-    keys = np.concatenate([pieces.keys_of(7, number, size) for number, size in enumerate(sizes)])
+    keys = np.concatenate([sorted_chunks.shuffle_keys(7, number, size) for number, size in enumerate(sizes)])
     assert lengths == (1 + np.argsort(keys)).tolist()
 
     def statistic(orders):
         seen = np.array(list(collections.Counter(map(tuple, orders)).values()))
         return (((seen - 100) ** 2).sum() + (24 - len(seen)) * 100**2) / 100
 
-    draws = [np.concatenate([pieces.keys_of(seed, 0, 2), pieces.keys_of(seed, 1, 2)]) for seed in range(2400)]
+    draws = [
+        np.concatenate([sorted_chunks.shuffle_keys(seed, 0, 2), sorted_chunks.shuffle_keys(seed, 1, 2)])
+        for seed in range(2400)
+    ]
     assert statistic([np.argsort(draw).tolist() for draw in draws]) < 71
     assert statistic([[*np.argsort(draw[:2]), *(2 + np.argsort(draw[2:]))] for draw in draws]) > 71  # only within units
 
@@ -85,18 +87,18 @@ def test_a_vocabulary_is_built(tmp_path):
     inside = collections.Counter(word for text in TEXTS for word in set(text.split()))
     options = {"words": 40, "min_documents": 4, "max_share": 0.2, "unit_bytes": 900}
     (tmp_path / "stop.txt").write_text(f"{WORDS[-1].upper()}\n{WORDS[60]}\n")
-    found = prepare(source, tmp_path / "out", stop_words=tmp_path / "stop.txt", **options)
+    result = prepare(source, tmp_path / "out", stop_words=tmp_path / "stop.txt", **options)
     fit = [(-n, word) for word, n in inside.items() if 4 <= n <= 12 and word not in (WORDS[-1], WORDS[60])]
     expected = [word for _, word in sorted(fit)[:40]]
     assert open_corpus(tmp_path / "out").words == expected
     kept = [{w: n for w, n in collections.Counter(text.split()).items() if w in expected} for text in TEXTS]
     assert as_set(documents_of(tmp_path / "out")) == as_set(document for document in kept if document)
-    assert found["dropped"]["empty_documents"] == sum(not document for document in kept)
-    assert found["tokens"] + found["outside_vocabulary"] == sum(len(text.split()) for text in TEXTS)
+    assert result["dropped"]["empty_documents"] == sum(not document for document in kept)
+    assert result["tokens"] + result["outside_vocabulary"] == sum(len(text.split()) for text in TEXTS)
     with pytest.raises(InputError, match="none of the 116 words is in at least 61"):
         prepare(source, tmp_path / "none", min_documents=61)
     assert (
-        found["documents"]
+        result["documents"]
         == prepare(source, tmp_path / "out", stop_words=tmp_path / "stop.txt", **options)["documents"]
     )
 
@@ -107,6 +109,14 @@ def test_stop_words_are_english_by_default(tmp_path):
         (tmp_path / "texts" / f"{number}.txt").write_text("The whale and the sea" + " calm" * (number % 2))
     prepare(tmp_path / "texts", tmp_path / "out", max_share=1.0, min_documents=3)
     assert open_corpus(tmp_path / "out").words == ["sea", "whale", "calm"]
+
+
+def test_whole_floats_are_numbers(tmp_path):
+    source, words = write_source("rows.jsonl", tmp_path), write_words(tmp_path)
+    options = {"vocabulary": words, "seed": 3.0, "shard_documents": 25.0, "unit_bytes": 7e2, "workers": 1.0}
+    assert prepare(source, tmp_path / "floats", **options)["shards"] == 2
+    prepare(source, tmp_path / "ints", vocabulary=words, seed=3, shard_documents=25, unit_bytes=700)
+    assert content(tmp_path / "floats") == content(tmp_path / "ints")
 
 
 def test_many_words_need_wide_ids(tmp_path):
@@ -136,9 +146,10 @@ def test_killed_at_any_write_it_ends_with_the_same_bytes(tmp_path, monkeypatch, 
             path.with_name(f".{path.name}.123").write_bytes(data[: len(data) // 2])  # half written
             raise Killed
         writes.append(path)
-        files.replace_file(path, data)
+        replace_file(path, data)
 
-    for module in (preparing, pieces):
+    replace_file = files.replace_file
+    for module in (preparing, sorted_chunks, files):
         monkeypatch.setattr(module, "replace_file", counted)
     limit = None
     prepare(source, tmp_path / "whole", **options)
@@ -156,9 +167,9 @@ def test_killed_at_any_write_it_ends_with_the_same_bytes(tmp_path, monkeypatch, 
                 assert not (tmp_path / "out" / "manifest.json").exists()
         limit = None
         writes.clear()
-        found = prepare(source, tmp_path / "out", **options)
+        result = prepare(source, tmp_path / "out", **options)
         assert content(tmp_path / "out") == whole
-        assert not found["already_prepared"] or not writes
+        assert not result["already_prepared"] or not writes
         shutil.rmtree(tmp_path / "out")
 
 
@@ -212,7 +223,7 @@ def test_other_settings_are_refused_and_the_same_are_done(tmp_path, monkeypatch)
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(passes, "cut_shard", killed)
+        patch.setattr(pipeline, "cut_shard", killed)
         with pytest.raises(Killed):
             prepare(source, tmp_path / "half", vocabulary=words)
     with pytest.raises(InputError, match="begun with other settings: its seed differ"):
@@ -279,18 +290,18 @@ def call(capsys, *arguments):
         patch.setattr(sys, "argv", ["strang", "lda", "prepare", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
             main()
-    told = capsys.readouterr()
-    return end.value.code or 0, told.out, told.err
+    captured = capsys.readouterr()
+    return end.value.code or 0, captured.out, captured.err
 
 
 def test_the_command(capsys, tmp_path):
     source = write_source("pages.xml", tmp_path)
     status, out, _ = call(capsys, source, tmp_path / "out", "--vocabulary", write_words(tmp_path), "--json")
-    found = json.loads(out)
+    result = json.loads(out)
     assert status == 0
     keys = "documents tokens nonzeros vocabulary shards seconds documents_per_second dropped damage already_prepared"
-    assert set(keys.split()) <= set(found)
-    assert found["documents_per_second"] == pytest.approx(60 / found["seconds"])
+    assert set(keys.split()) <= set(result)
+    assert result["documents_per_second"] == pytest.approx(60 / result["seconds"])
     status, out, _ = call(capsys, source, tmp_path / "out", "--vocabulary", tmp_path / "words.txt")
     assert "already prepared" in out
     assert "60 documents" in out

@@ -11,16 +11,14 @@ from typer.testing import CliRunner
 
 from browser import chromium, problems
 from strang.cli.app import app
-from strang.lda import coherence, open_corpus, topics
+from strang.lda import coherence, fitting, open_corpus, topics
 from strang.lda import completion as score
-from strang.lda import fitting as learning
 from strang.lda import paper_settings as paper
-from strang.lda import scoring as judge
-from strang.lda.page import panels
+from strang.lda.page import PANELS
 from strang.lda.settings import IN_JSON
 from strang.lda.text.prepare import prepare
 from strang.report import bars as pictures
-from strang.report.pages import lengths
+from strang.report.pages import learning_curves, lengths
 from strang.report.panels import Bar, Bars
 from strang.util.errors import InputError
 from strang.util.signatures import renamed
@@ -38,8 +36,8 @@ def prepared(folder, names=NAMES):
     """A corpus of 40-token documents from three topics of ten words each, of unequal sizes."""
     rng = np.random.default_rng(0)
     phi = np.kron(np.eye(TOPICS), np.full(WORDS // TOPICS, TOPICS / WORDS))
-    shares = rng.dirichlet([0.3, 0.1, 0.05], DOCUMENTS)
-    counts = np.array([rng.multinomial(40, share @ phi) for share in shares])[:, : len(names)]
+    weights = rng.dirichlet([0.3, 0.1, 0.05], DOCUMENTS)
+    counts = np.array([rng.multinomial(40, weight @ phi) for weight in weights])[:, : len(names)]
     rows, columns = np.nonzero(counts)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=DOCUMENTS))])
     folder.mkdir()
@@ -57,28 +55,28 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="module")
 def fitted(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit") / "run"
-    with chdir(corpus.parent):  # what comes later is asked for from elsewhere
-        learning.fit(folder, corpus.name, progress=False, **SMALL)
+    with chdir(corpus.parent):  # later calls are made from elsewhere
+        fitting.fit(folder, corpus.name, progress=False, **SMALL)
     return folder
 
 
 def run(*arguments):
-    answer = CliRunner().invoke(app, [str(part) for part in arguments])
-    if answer.exception and not isinstance(answer.exception, SystemExit):
-        raise answer.exception
-    return answer.stdout
+    result = CliRunner().invoke(app, [str(part) for part in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.stdout
 
 
 def test_topics_come_largest_first_with_what_is_known_of_them(fitted, corpus):
-    found = json.loads(run("lda", "topics", fitted, "--words", 4, "--json"))
+    result = json.loads(run("lda", "topics", fitted, "--words", 4, "--json"))
     arrays = np.load(fitted / "topics.npz")
-    shares = [topic["share"] for topic in found["topics"]]
-    assert shares == sorted(shares, reverse=True)
-    assert sum(shares) == pytest.approx(1)
-    numbers = [topic["topic"] for topic in found["topics"]]
+    sizes = [topic["share"] for topic in result["topics"]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(sizes) == pytest.approx(1)
+    numbers = [topic["topic"] for topic in result["topics"]]
     expected = coherence.coherence(coherence.top_words(arrays["mean"], 4), open_corpus(corpus))
-    np.testing.assert_allclose([topic["coherence"] for topic in found["topics"]], expected[numbers])
-    for topic in found["topics"]:
+    np.testing.assert_allclose([topic["coherence"] for topic in result["topics"]], expected[numbers])
+    for topic in result["topics"]:
         assert len(topic["words"]) == 4
         for word in topic["words"]:
             place = NAMES.index(word["word"]), topic["topic"]
@@ -86,23 +84,21 @@ def test_topics_come_largest_first_with_what_is_known_of_them(fitted, corpus):
             assert word["sd"] == pytest.approx(float(arrays["sd"][place]))
     _, held_out = open_corpus(corpus).split(SMALL["test_documents"])
     test = score.split(held_out.gather(np.arange(held_out.documents)), seed=0)
-    exact = score.document_shares(test.seen, arrays["mean"], alpha=0.1, sweeps=200).mean(
-        0
-    )  # all seen parts are as long
-    np.testing.assert_allclose(shares, exact[numbers], atol=0.02)
+    weights = score.topic_weights(test.seen, arrays["mean"], alpha=0.1, sweeps=200)
+    np.testing.assert_allclose(sizes, weights.mean(0)[numbers], atol=0.02)  # all seen parts have one length
     text = run("lda", "topics", fitted)
-    assert found["topics"][0]["words"][0]["word"] in text.splitlines()[2]
+    assert result["topics"][0]["words"][0]["word"] in text.splitlines()[2]
 
 
-def test_a_corpus_that_is_gone_costs_only_the_coherence(fitted, corpus, tmp_path):
+def test_without_the_corpus_only_the_coherence_is_missing(fitted, corpus, tmp_path):
     copy, moved = tmp_path / "fit", tmp_path / "moved"
     shutil.copytree(fitted, copy)
     shutil.copytree(corpus, moved)
     away = corpus.rename(corpus.with_name("away"))
     try:
-        found = json.loads(run("lda", "topics", copy, "--json"))
-        assert {topic["coherence"] for topic in found["topics"]} == {None}
-        assert "no prepared corpus" in found["coherence_missing"]
+        result = json.loads(run("lda", "topics", copy, "--json"))
+        assert {topic["coherence"] for topic in result["topics"]} == {None}
+        assert "no prepared corpus" in result["coherence_missing"]
         assert json.loads(run("lda", "topics", copy, "--corpus", moved, "--json"))["coherence_missing"] is None
     finally:
         away.rename(corpus)
@@ -130,11 +126,15 @@ def test_pages_and_pictures(fitted, tmp_path):
 
 def test_curves_of_a_page():
     line = {"step": 1, "documents": 10, "perplexity": None, "perplexity_last": 50.0, "temperature": None}
-    (only,) = panels([line, line | {"documents": 20, "perplexity": 40.0}])
+
+    def panels(*lines):
+        return learning_curves([*lines], "documents", PANELS)
+
+    (only,) = panels(line, line | {"documents": 20, "perplexity": 40.0})
     assert [[point["exact"] for point in series.points] for series in only.series] == [[40.0], [50.0, 50.0]]
     assert not only.log_y
-    assert panels([line, line | {"perplexity_last": 3e6, "temperature": 2.0}])[0].log_y  # an explosion is seen whole
-    assert len(panels([line | {"temperature": 2.0}])) == 2
+    assert panels(line, line | {"perplexity_last": 3e6, "temperature": 2.0})[0].log_y  # an explosion is seen whole
+    assert len(panels(line | {"temperature": 2.0})) == 2
 
 
 def test_a_whisker_stays_on_its_scale():
@@ -144,42 +144,45 @@ def test_a_whisker_stays_on_its_scale():
     assert Bars("", []).end == Bars("", [Bar("a", 0.0, 0.0)]).end == 1
 
 
-# Judging.
+# Scoring.
 
 
-def test_a_score_is_that_of_the_same_judge_and_says_how(fitted, corpus):
-    found = json.loads(run("lda", "score", fitted, corpus, "--test-documents", 40, "--json"))
+def test_a_score_is_that_of_score_topics_and_records_how(fitted, corpus):
+    result = json.loads(run("lda", "score", fitted, corpus, "--test-documents", 40, "--json"))
     _, held_out = open_corpus(corpus).split(40)
     test = score.split(held_out.gather(np.arange(40)), seed=0)
     arrays = np.load(fitted / "topics.npz")
     for name, phi in (("perplexity", arrays["mean"]), ("perplexity_last", arrays["last"])):
-        assert found[name] == pytest.approx(score.score_topics(test, phi, alpha=0.1), rel=1e-5)
-    assert found["held_out"] == test.how
-    assert found["documents_trained_on"] == 0
+        assert result[name] == pytest.approx(score.score_topics(test, phi, alpha=0.1), rel=1e-5)
+    assert result["held_out"] == test.how
+    assert result["documents_trained_on"] == 0
     other = json.loads(run("lda", "score", fitted, corpus, "--test-documents", 60, "--every", 10, "--json"))
     assert other["held_out"]["every"] == 10
     assert other["held_out"]["tokens_scored"] == 60 * 4
     assert other["documents_trained_on"] == 20
-    assert "20 of the scored documents were learnt from" in run("lda", "score", fitted, corpus, "--test-documents", 60)
-    assert judge.judge(fitted, corpus)["documents"] == DOCUMENTS
+    assert "20 of the scored documents were in the training data" in run(
+        "lda", "score", fitted, corpus, "--test-documents", 60
+    )
+    assert topics.score_file(fitted, corpus)["documents"] == DOCUMENTS
 
 
-def test_topics_of_others_either_way_round(fitted, corpus, tmp_path):
+def test_topics_of_other_libraries_either_way_round(fitted, corpus, tmp_path):
     phi = np.load(fitted / "topics.npz")["mean"]
     np.save(tmp_path / "a.npy", phi)
     np.savez(tmp_path / "b.npz", topics=1000 * phi.T)  # pseudocounts, as in scikit-learn's components_
-    found = [judge.judge(path, corpus, words=5) for path in (fitted, tmp_path / "a.npy", tmp_path / "b.npz")]
-    for other in found[1:]:
-        assert other["perplexity"] == pytest.approx(found[0]["perplexity"], rel=1e-4)
-        assert other["coherence"] == found[0]["coherence"]
+    paths = fitted, tmp_path / "a.npy", tmp_path / "b.npz"
+    own, *others = (topics.score_file(path, corpus, words=5) for path in paths)
+    for other in others:
+        assert other["perplexity"] == pytest.approx(own["perplexity"], rel=1e-4)
+        assert other["coherence"] == own["coherence"]
         assert other["perplexity_last"] is None
-    square = topics.Found(np.array([[0.9, 0.2], [0.1, 0.8]]))
+    square = topics.StoredTopics(np.array([[0.9, 0.2], [0.1, 0.8]]))
     np.testing.assert_allclose(topics.over_words(square, ["a", "b"]), square.mean)
     np.testing.assert_allclose(topics.over_words(square._replace(mean=square.mean.T), ["a", "b"]), square.mean)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "says"),
+    ("arrays", "message"),
     [
         ({"phi": np.ones((WORDS, 2))}, "no array 'topics'; it has phi"),
         ({"topics": np.ones(WORDS)}, "no matrix of probabilities"),
@@ -195,46 +198,46 @@ def test_topics_of_others_either_way_round(fitted, corpus, tmp_path):
         ({"topics": np.ones((WORDS, 2)), "sd": np.ones((2, 2))}, "its sd does not belong"),
     ],
 )
-def test_bad_topics_are_refused(arrays, says, corpus, tmp_path):
+def test_bad_topics_are_refused(arrays, message, corpus, tmp_path):
     np.savez(tmp_path / "topics.npz", **arrays)
-    with pytest.raises(InputError, match=says):
-        judge.judge(tmp_path / "topics.npz", corpus)
+    with pytest.raises(InputError, match=message):
+        topics.score_file(tmp_path / "topics.npz", corpus)
 
 
 # The paper's settings.
 
 
-def test_the_paper_s_settings_give_way_to_those_given(monkeypatch, tmp_path):
-    seen = []
+def test_options_override_the_paper_s_settings(monkeypatch, tmp_path):
+    calls = []
 
     def fit(store, corpus, **settings):
-        seen.append(settings)
+        calls.append(settings)
         nothing = dict.fromkeys(("perplexity", "temperature", "page", "seconds"))
-        chosen = renamed(learning.DEFAULTS | {"step_size": 0.01} | settings, IN_JSON)
+        chosen = renamed(fitting.DEFAULTS | {"step_size": 0.01} | settings, IN_JSON)
         return {**chosen, **nothing, "diverged": 0, "documents": 0, "steps": 0}
 
-    monkeypatch.setattr(learning, "fit", fit)
-    plain, own = ["lda", "fit", "corpus", "--store", tmp_path], ["--topics", 500, "--step-size", 8e-4]
+    monkeypatch.setattr(fitting, "fit", fit)
+    plain, options = ["lda", "fit", "corpus", "--store", tmp_path], ["--topics", 500, "--step-size", 8e-4]
     run(*plain)
     text = run(*plain, "--paper")
-    mixed = json.loads(run(*plain, "--paper", *own, "--json"))
-    assert seen[0] == {}
-    assert seen[1] == paper.STATED | paper.CHOSEN
-    assert seen[2] == paper.STATED | paper.CHOSEN | {"topics": 500, "step_size": 8e-4}
-    assert set(seen[1]) <= set(learning.DEFAULTS)
-    assert seen[1]["step_size"] in paper.STEP_SIZES
-    assert seen[1]["friction"] in paper.FRICTIONS
+    mixed = json.loads(run(*plain, "--paper", *options, "--json"))
+    assert calls[0] == {}
+    assert calls[1] == paper.STATED | paper.CHOSEN
+    assert calls[2] == paper.STATED | paper.CHOSEN | {"topics": 500, "step_size": 8e-4}
+    assert set(calls[1]) <= set(fitting.DEFAULTS)
+    assert calls[1]["step_size"] in paper.STEP_SIZES
+    assert calls[1]["friction"] in paper.FRICTIONS
     assert "does not state alpha 0.1, beta 0.01" in text
     assert mixed["paper"]["given"] == {"topics": 500, "step_size": 8e-4}
     assert "topics" not in mixed["paper"]["stated"]
     other = paper.settings({"dynamics": "sgld"})
-    assert set(seen[1]) - set(other) == set(paper.OF_SGHMC)
-    assert paper.told({"dynamics": "sgld"}, renamed(learning.DEFAULTS, IN_JSON))["of_its_grid"] == {}
-    short = paper.told({}, renamed(learning.DEFAULTS, IN_JSON) | {"samples": 40})
+    assert set(calls[1]) - set(other) == set(paper.SGHMC_ONLY)
+    assert paper.comparison({"dynamics": "sgld"}, renamed(fitting.DEFAULTS, IN_JSON))["of_its_grid"] == {}
+    short = paper.comparison({}, renamed(fitting.DEFAULTS, IN_JSON) | {"samples": 40})
     assert "of these samples 40 were taken" in "".join(paper.describe(short))
 
 
-# Bad input ends with a sentence, and nothing that was there is changed.
+# Bad input gives an error message, and no file is changed.
 
 
 def test_bad_requests_are_refused(fitted, corpus, tmp_path):
@@ -248,7 +251,7 @@ def test_bad_requests_are_refused(fitted, corpus, tmp_path):
     other = prepared(tmp_path / "other", NAMES[:-1])
     before = {path.name: path.read_bytes() for path in fitted.iterdir()}
     new = tmp_path / "new"
-    wrongs = [
+    wrong_calls = [
         (["topics", tmp_path / "nothing"], "no folder of a fit"),
         (["topics", corpus], "no spec.json"),
         (["topics", fitted, "--words", 1], "from 2 to 30"),
@@ -267,13 +270,13 @@ def test_bad_requests_are_refused(fitted, corpus, tmp_path):
         (["score", fitted, corpus, "--sweeps", 0], "0 sweeps"),
         (["score", fitted, corpus, "--seed", -1], "seed is -1"),
         (["score", tmp_path / "none.npz", corpus], "there is no"),
-        (["score", corpus / "vocabulary.txt", corpus], "not a whole .npz"),
+        (["score", corpus / "vocabulary.txt", corpus], "give a whole .npz"),
         (["fit", cut, "--store", new], "does not have its"),
         (["fit", turned, "--store", new], "counts.npy does not have its checksum"),
         (["fit", corpus, "--store", new, "--topics", 0, "--test-documents", 40], "topics is 0"),
     ]
-    for arguments, says in wrongs:
-        with pytest.raises(InputError, match=says):
+    for arguments, message in wrong_calls:
+        with pytest.raises(InputError, match=message):
             run("lda", *arguments)
     assert {path.name: path.read_bytes() for path in fitted.iterdir()} == before
     assert not (new / "chain.npz").exists()

@@ -154,15 +154,15 @@ def test_time_is_linear():
     st.integers(3000, 200_000),
 )
 def test_blocks_are_the_file(streams, step):
-    dice = random.Random(0)
-    texts = [dice.randbytes(size // 4) + bytes(size - size // 4) for size, _ in streams]
+    rng = random.Random(0)
+    texts = [rng.randbytes(size // 4) + bytes(size - size // 4) for size, _ in streams]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.bz2"
         path.write_bytes(b"".join(bz2.compress(t, level) for t, (_, level) in zip(texts, streams, strict=True)))
         size = path.stat().st_size
-        found = [block for at in range(0, size, step) for block in bzip.blocks(path, at, min(at + step, size))]
-    assert b"".join(block.text for block in found) == b"".join(texts)
-    assert len({block.begin for block in found}) == len(found)
+        blocks = [block for at in range(0, size, step) for block in bzip.blocks(path, at, min(at + step, size))]
+    assert b"".join(block.text for block in blocks) == b"".join(texts)
+    assert len({block.begin for block in blocks}) == len(blocks)
 
 
 def test_small_streams_may_be_cut_anywhere(tmp_path):
@@ -171,5 +171,5 @@ def test_small_streams_may_be_cut_anywhere(tmp_path):
     path.write_bytes(b"".join(map(bz2.compress, texts)))
     size = path.stat().st_size
     for cut in range(1, size):
-        found = [*bzip.blocks(path, 0, cut), *bzip.blocks(path, cut, size)]
-        assert [block.text for block in found] == texts
+        blocks = [*bzip.blocks(path, 0, cut), *bzip.blocks(path, cut, size)]
+        assert [block.text for block in blocks] == texts

@@ -23,11 +23,11 @@ def test_without_hidden_layers_it_is_softmax_regression():
         w, b = rng.normal(size=(3, 4)), rng.normal(size=4)
         data = strang.data.arrays((x, labels), batch_order="full")
         position = ({"weights": jnp.asarray(w), "biases": jnp.asarray(b)},)
-        found = jax.jit(lambda position: batch_gradient(model, position, data.get(None, 0), None))(position)
+        gradient = jax.jit(lambda position: batch_gradient(model, position, data.get(None, 0), None))(position)
     odds = np.exp(x @ w + b)
     residual = odds / odds.sum(1, keepdims=True) - np.eye(4)[labels]
-    np.testing.assert_allclose(found[0]["weights"], x.T @ residual + 3 * w / 0.49, rtol=1e-12)
-    np.testing.assert_allclose(found[0]["biases"], residual.sum(0) + b / 0.49, rtol=1e-12)
+    np.testing.assert_allclose(gradient[0]["weights"], x.T @ residual + 3 * w / 0.49, rtol=1e-12)
+    np.testing.assert_allclose(gradient[0]["biases"], residual.sum(0) + b / 0.49, rtol=1e-12)
 
 
 def test_the_gradient_of_two_layers_by_differences():
@@ -45,7 +45,7 @@ def test_the_gradient_of_two_layers_by_differences():
         np.testing.assert_allclose(exact, (up - down) / 2e-6, rtol=1e-7)
 
 
-def test_a_unit_starts_with_what_the_prior_of_scale_one_gives_it():
+def test_starts_have_the_scale_of_a_prior_with_sd_one():
     """Weights of variance 1/inputs, to five standard errors, whatever the prior."""
     start = jax.jit(strang.models.BNN((400, 100, 10), prior_sd=2.0).init)(jax.random.key(0))
     for layer, inputs in zip(start, (400, 100), strict=True):
@@ -63,25 +63,25 @@ def test_prediction_is_the_mean_over_all_draws():
     np.testing.assert_allclose(model.predict(one, x), each[3, 1], rtol=1e-6)
 
 
-def test_a_label_that_is_no_class_is_not_taken_for_another():
+def test_a_label_that_is_not_a_class_has_no_likelihood():
     model = strang.models.BNN((2, 3))
     start = ({"weights": np.ones((2, 3), np.float32), "biases": np.zeros(3, np.float32)},)
-    found = [jax.jit(model.log_likelihood)(start, (np.ones(2, np.float32), np.int32(k))) for k in (-1, 0, 2, 3)]
-    np.testing.assert_array_equal(np.isnan(found), [True, False, False, True])
+    values = [jax.jit(model.log_likelihood)(start, (np.ones(2, np.float32), np.int32(k))) for k in (-1, 0, 2, 3)]
+    np.testing.assert_array_equal(np.isnan(values), [True, False, False, True])
 
 
-@pytest.mark.parametrize(("given", "text"), [({"widths": (3,)}, "widths"), ({"prior_sd": 0.0}, "prior_sd is 0.0")])
-def test_bad_networks_are_refused(given, text):
+@pytest.mark.parametrize(("arguments", "text"), [({"widths": (3,)}, "widths"), ({"prior_sd": 0.0}, "prior_sd is 0.0")])
+def test_bad_networks_are_refused(arguments, text):
     with pytest.raises(InputError, match=text):
-        strang.models.BNN(**{"widths": (2, 3), **given})
+        strang.models.BNN(**{"widths": (2, 3), **arguments})
 
 
 def test_reliability_by_hand():
     probabilities = [[0.95, 0.05], [0.05, 0.95], [0.55, 0.45], [0.6, 0.4], [1.0, 0.0]]
-    found = calibration.reliability(probabilities, [0, 0, 1, 0, 0], bins=10)
-    assert [each.cases for each in found] == [1, 1, 3]
-    np.testing.assert_allclose([each.confidence for each in found], [0.55, 0.6, 2.9 / 3])
-    np.testing.assert_allclose([each.accuracy for each in found], [0, 1, 2 / 3])
+    bins = calibration.reliability(probabilities, [0, 0, 1, 0, 0], bins=10)
+    assert [each.cases for each in bins] == [1, 1, 3]
+    np.testing.assert_allclose([each.confidence for each in bins], [0.55, 0.6, 2.9 / 3])
+    np.testing.assert_allclose([each.accuracy for each in bins], [0, 1, 2 / 3])
     scored = calibration.score(probabilities, [0, 0, 1, 0, 0], bins=10)
     assert scored.accuracy == 0.6
     np.testing.assert_allclose(scored.ece, (0.55 + 0.4 + 0.9) / 5)
@@ -89,7 +89,7 @@ def test_reliability_by_hand():
 
 
 def test_a_calibrated_forecast_has_no_error_and_an_overconfident_one_has():
-    """Labels drawn from the forecast itself: the error is of the order of its sampling, 1/sqrt(40000) a bin."""
+    """Labels drawn from the forecast itself: the error is of the order of its sampling, 1/sqrt(40000) per bin."""
     rng = np.random.default_rng(0)
     forecast = rng.dirichlet([1, 1, 1], 40_000)
     labels = (rng.random((40_000, 1)) > forecast.cumsum(1)).sum(1)
@@ -102,7 +102,7 @@ def test_a_calibrated_forecast_has_no_error_and_an_overconfident_one_has():
 @pytest.mark.parametrize(
     ("probabilities", "labels", "text"),
     [
-        ([[0.5, 0.5]], [0, 1], "a row and a label a case"),
+        ([[0.5, 0.5]], [0, 1], "a row and a label per case"),
         ([[2.0, -3.0]], [0], "does not sum to 1"),
         ([[0.5, 0.5]], [2], "from 0 to 1"),
         ([[0.5, 0.5]], [0.5], "whole numbers"),
@@ -124,9 +124,9 @@ def test_digits_are_images_with_labels(tmp_path):
         (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(sizes + grey.tobytes())
         sizes = np.array([2049, 6], ">u4").tobytes()
         (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(sizes + bytes(range(6)))
-    found = images.digits(tmp_path)
-    np.testing.assert_array_equal(found.train[0].ravel(), np.float32(grey) / 255)
-    np.testing.assert_array_equal(found.test[1], range(6))
+    digits = images.digits(tmp_path)
+    np.testing.assert_array_equal(digits.train[0].ravel(), np.float32(grey) / 255)
+    np.testing.assert_array_equal(digits.test[1], range(6))
     path = tmp_path / "t10k-labels-idx1-ubyte"
     whole = path.read_bytes()
     for wrong in (whole[:-1], whole[:6], np.array([2051, 6], ">u4").tobytes() + bytes(6)):
@@ -167,6 +167,6 @@ def test_a_module_that_can_be_called_is_a_position():
         ((), "holds no numbers"),
     ],
 )
-def test_what_cannot_be_sampled_is_told_with_its_place(position, text):
+def test_errors_name_the_leaf_that_cannot_be_sampled(position, text):
     with pytest.raises(InputError, match=text):
         floats(position)

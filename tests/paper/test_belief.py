@@ -1,4 +1,4 @@
-"""Table 1's belief networks: its parts on small images of stripes in the place of MNIST, its tables and verdicts."""
+"""Tests of Table 1's belief networks: parts on small images of stripes instead of MNIST, tables and verdicts."""
 
 import json
 
@@ -8,7 +8,7 @@ import pytest
 from strang.data.images import Images
 from strang.paper import belief, reproduce
 from strang.paper.figure import FULL, NOT_REPRODUCED, QUICK, REPRODUCED, UNDER_READING
-from strang.sbn import fitting as learning
+from strang.sbn import fitting
 
 OLD = "SGHMC-E, old momentum"
 
@@ -20,31 +20,31 @@ def stripes():
     made = np.array([lines[a] + lines[b].T for a, b in rng.integers(0, 4, (1400, 2))]).reshape(1400, 16) > 0
     pictures = Images(made[:1300].astype(np.uint8), made[1300:].astype(np.uint8), "none")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(belief.images, "load", lambda *given: pictures)
-        patch.setattr(learning, "load", lambda *given: pictures)
-        patch.setattr(learning, "GLANCE", {"images": 20, "temperatures": 20})
+        patch.setattr(belief.images, "load", lambda *args: pictures)
+        patch.setattr(fitting, "load", lambda *args: pictures)
+        patch.setattr(fitting, "QUICK", {"images": 20, "temperatures": 20})
         yield
 
 
-def test_a_grid_is_tried_point_by_point(stripes):
+def test_a_grid_is_run_at_each_of_its_points(stripes):
     points = belief.try_grid(method=OLD, sizes=[6e-4, 3e-4], frictions=[36.0, 40.0], steps=4)
     assert [(point["step_size"], point["friction"]) for point in points] == [(6e-4, 36.0), (3e-4, 40.0)]
     assert all(np.isfinite([point["nll"], point["temperature"]]).all() for point in points)
     assert not any(point["diverged"] for point in points)
 
 
-def test_what_cannot_be_scored_is_said_to_be_lost(stripes):
-    """SGLD with steps far above its limit: its weights may grow beyond single precision, and are no number then."""
+def test_chains_that_cannot_be_scored_are_reported_as_lost(stripes):
+    """SGLD with steps far above its limit: its weights may overflow single precision, and become NaN."""
     points = belief.try_grid(method="SGLD", sizes=[1e9, 0.5, 1e-6], frictions=None, steps=3)
     json.dumps(points, allow_nan=False)
-    exploded, lost, fine = (belief.state({**point, "independent": np.inf}, None) for point in points)
+    exploded, lost, fine = (belief.fate({**point, "independent": np.inf}, None) for point in points)
     assert exploded == "explodes" if points[0]["diverged"] else exploded.startswith("lost")
     assert not points[1]["diverged"]
     assert (lost, fine) == ("lost: log odds beyond what can be scored", "survives")
-    assert belief.state({**points[1], "diverged": True}, None) == "explodes"
+    assert belief.fate({**points[1], "diverged": True}, None) == "explodes"
 
 
-def test_a_fit_is_scored_at_its_end_and_on_the_way(stripes):
+def test_a_fit_is_scored_at_its_end_and_during_its_second_half(stripes):
     settings = {"method": "SGHMC-S", "hidden": 4, "seed": 1, "count": 30, "levels": 5}
     result = belief.learn_and_score(**settings, steps=20, samples=5)
     assert len(result["last"]) == len(result["predictive"]) == 30
@@ -60,8 +60,8 @@ def point(temperature, nll=105.0, diverged=False):
 
 
 def results(losses: dict[str, float], heat: dict[str, float], langevin=(243.0, 104.0)) -> list:
-    """Results as of a quick reproduction in which each method loses so many nats, and runs so hot; and what SGLD has on
-    the paper's grid and on its own."""
+    """Results of a quick reproduction, given the nats that each method loses, its temperature, and SGLD's scores on the
+    paper's grid and on its own."""
     base = np.random.default_rng(0).normal(100, 20, 400)
     surveys = [[point(heat.get(method, 3.0))] for method in belief.METHODS] + [[point(None, nll=langevin[1])]]
     surveys[3] = [point(None, nll=langevin[0])]
@@ -95,7 +95,7 @@ def test_tables_and_verdicts_follow_the_numbers():
     assert [verdict.verdict for verdict in only_old.verdicts] == [UNDER_READING, UNDER_READING, REPRODUCED]
 
 
-def test_a_difference_must_show_over_images_and_over_seeds():
+def test_a_difference_must_be_significant_over_images_and_over_seeds():
     base = np.random.default_rng(0).normal(100, 20, 400)
 
     def fits(*shifts):
@@ -105,26 +105,26 @@ def test_a_difference_must_show_over_images_and_over_seeds():
     assert not belief.is_worse(fits(0.2, 0.9, -0.5), fits(0.0, 0.05, -0.05))
 
 
-def test_pixels_that_know_nothing_of_each_other():
+def test_score_of_independent_pixels():
     train, held_out = np.array([[0, 1], [1, 1]]), np.array([[1, 1], [0, 1]])
-    assert belief.independent(train, held_out) == pytest.approx(np.log(2), abs=1e-3)
+    assert belief.independent_pixels(train, held_out) == pytest.approx(np.log(2), abs=1e-3)
 
 
-def test_a_fit_that_diverged_is_worse_than_any_number():
-    given, diverged = results({}, {}), {"diverged": True, "last": None, "predictive": None, "temperature": None}
-    assert belief.is_worse([diverged], given[-1:])
-    assert not belief.is_worse(given[-1:], [diverged])
-    given[len(belief.METHODS) + 1] = diverged
-    tables, verdicts = belief.judged(QUICK, given)
+def test_a_fit_that_diverged_is_worse_than_any_score():
+    made, diverged = results({}, {}), {"diverged": True, "last": None, "predictive": None, "temperature": None}
+    assert belief.is_worse([diverged], made[-1:])
+    assert not belief.is_worse(made[-1:], [diverged])
+    made[len(belief.METHODS) + 1] = diverged
+    tables, verdicts = belief.tables_and_verdicts(QUICK, made)
     assert tables[0].rows[0][2] == "diverged"
     assert verdicts[0].verdict == NOT_REPRODUCED
 
 
-def test_the_full_table_is_the_paper_s(monkeypatch):
+def test_full_effort_covers_the_papers_grid_and_sizes(monkeypatch):
     monkeypatch.setattr(belief, "unavailable", lambda: None)
     parts = belief.parts(FULL)
     grids = [part.settings for part in parts if part.function is belief.try_grid]
-    assert [len(grid["sizes"]) for grid in grids] == [12, 12, 12, 4, 12, len(belief.OWN_STEPS)]
+    assert [len(grid["sizes"]) for grid in grids] == [12, 12, 12, 4, 12, len(belief.SGLD_STEP_SIZES)]
     assert {round(f * h**0.5, 6) for h, f in zip(grids[0]["sizes"], grids[0]["frictions"], strict=True)} == {
         0.9,
         1.0,

@@ -1,6 +1,6 @@
-"""The reproduction of the paper: every figure with few runs, what is kept and what is not, and the page in a browser.
+"""The reproduction of the paper: every figure with few runs, which parts are reused, and the page in a browser.
 
-Points are compared with their exact values at 6 standard errors here: runs are few, and squares of errors skewed.
+Points are compared with their exact values at 6 standard errors here: runs are few, and squared errors are skewed.
 """
 
 import json
@@ -16,20 +16,19 @@ from pathlib import Path
 import pytest
 
 from browser import chromium, problems
-from strang.paper import belief, figure1, figure2, figure3, measure, reproduce, second_order, topics
-from strang.paper import part_cache as shelf
+from strang.paper import belief, figure1, figure2, figure3, measure, part_cache, reproduce, second_order, topics
 from strang.paper import unit_precision as unit
 from strang.paper.figure import NOT_REPRODUCED, REPRODUCED, UNDER_READING, Effort, Part
 
 TINY = Effort("tiny", runs=8, steps=5_000, trace_runs=40, longest=400)
-NAMES = ["fig1", "fig2", "fig3", "unit", "order2", "meanflow", "table1"]  # theorems have a test of their own
+NAMES = ["fig1", "fig2", "fig3", "unit", "order2", "meanflow", "table1"]  # theorems are tested in test_theorems
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """All figures with few runs and a coarse search, once for all tests here.
 
-    Unequal precisions stand in for the double well, which takes a minute to compile and is simulated in test_galerkin.
+    Unequal precisions replace the double well, which takes a minute to compile and is simulated in test_galerkin.
     """
     out = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
@@ -40,8 +39,8 @@ def made(tmp_path_factory):
         patch.setitem(unit.LONGEST, "decreasing", 30_000)
         patch.delitem(second_order.PROBLEMS, "paper")
         patch.setitem(second_order.PROBLEMS, "well", second_order.PROBLEMS["precisions"])
-        patch.setattr(belief, "unavailable", lambda: "not in this test")  # see test_reproduce_belief
-        patch.setattr(topics, "parts", lambda effort: [])  # see test_reproduce_topics
+        patch.setattr(belief, "unavailable", lambda: "not in this test")  # see test_belief
+        patch.setattr(topics, "parts", lambda effort: [])  # see test_topics
         return reproduce.reproduce(NAMES, effort=TINY, out=out, progress=False), out
 
 
@@ -58,16 +57,12 @@ def test_every_simulated_point_agrees_with_its_exact_value(made):
     assert reproduce.agreement(report.figures)["count"] == len(scored)
 
 
-def test_a_wrong_simulation_is_seen():
-    """The same count with a batch of 9 simulated where 10 is meant: the noise is 11 % larger."""
-    settings = {"dynamics": "sghmc", "integrator": "chen:ABOBA", "sizes": [0.005], "frictions": [10.0]}
-    true_batch = measure.BATCH
-    try:
-        right = measure.errors(**settings, stops=[20_000], runs=100)["bias"][0][0]
-        measure.BATCH = 9
-        wrong = measure.errors(**settings, stops=[20_000], runs=100)["bias"][0][0]
-    finally:
-        measure.BATCH = true_batch
+def test_a_wrong_simulation_is_detected(monkeypatch):
+    """Batches of 9 instead of 10, whose gradient noise is 11 % larger, give a bias far from the exact value."""
+    settings = {"scheme": ["sghmc", "chen:ABOBA"], "scales": [0.005], "frictions": [10.0], "stops": [20_000]}
+    right = measure.errors(**settings, runs=100)["bias"][0][0]
+    monkeypatch.setattr(measure, "BATCH", 9)
+    wrong = measure.errors(**settings, runs=100)["bias"][0][0]
     assert abs(right["value"] - right["exact"]) < 4.5 * right["se"]
     assert abs(wrong["value"] - right["exact"]) > 6 * wrong["se"]
 
@@ -81,8 +76,8 @@ def test_first_unstable_step_sizes():
 
 
 def verdict_of(report, claim):
-    (found,) = [verdict for verdict in report.verdicts if claim in verdict.claim]
-    return found
+    (matching,) = [verdict for verdict in report.verdicts if claim in verdict.claim]
+    return matching
 
 
 @pytest.mark.parametrize(
@@ -102,9 +97,9 @@ def verdict_of(report, claim):
     ],
 )
 def test_verdicts(made, claim, verdict, reading):
-    found = verdict_of(made[0], claim)
-    assert found.verdict == verdict
-    assert reading in found.reading
+    actual = verdict_of(made[0], claim)
+    assert actual.verdict == verdict
+    assert reading in actual.reading
 
 
 def test_verdicts_follow_the_numbers():
@@ -115,15 +110,14 @@ def test_verdicts_follow_the_numbers():
     assert figure2.optimal("F", "bias", curve, curve).verdict == REPRODUCED
     ahead = [{"x": x, "exact": 1 / x} for x in (100, figure3.CURVE)]
     behind = [{"x": x, "exact": 2 / x} for x in (100, figure3.CURVE)]
-    found = {name: {"curve": curve, "chosen": (0.1, 10.0)} for name, curve in (("sghmc", ahead), ("sgld", behind))}
+    results = {name: {"curve": curve, "chosen": (0.1, 10.0)} for name, curve in (("sghmc", ahead), ("sgld", behind))}
     contest = figure3.Contest("bias", "fixed", 500)
-    assert figure3.faster(contest, found, found).verdict == REPRODUCED
-    other = {"sghmc": found["sgld"], "sgld": found["sghmc"]}
-    assert figure3.faster(contest, other, other).verdict == NOT_REPRODUCED
+    assert figure3.faster(contest, results, results).verdict == REPRODUCED
+    swapped = {"sghmc": results["sgld"], "sgld": results["sghmc"]}
+    assert figure3.faster(contest, swapped, swapped).verdict == NOT_REPRODUCED
     quadratic = [{"x": h, "exact": h**2} for h in (0.1, 0.2)]
     everywhere = {name: dict.fromkeys(second_order.POLICIES, quadratic) for name in second_order.PROBLEMS}
-    titles = dict.fromkeys(second_order.PROBLEMS, "")
-    assert second_order.second_order(everywhere, titles).verdict == REPRODUCED
+    assert second_order.second_order(everywhere).verdict == REPRODUCED
 
 
 def test_results_hold_every_plotted_number(made):
@@ -148,7 +142,7 @@ def without_times(text):
     return re.sub(r'<(\w+) class="[^"]*runtime[^"]*">.*?</\1>', "", text, flags=re.DOTALL)
 
 
-def test_a_second_run_reuses_only_what_is_its_own(made, tmp_path):
+def test_a_second_run_reuses_only_equal_parts(made, tmp_path):
     first, out = made
     assert first.reused == 0
     shutil.copytree(out / "parts", tmp_path / "parts")
@@ -164,22 +158,22 @@ def test_a_second_run_reuses_only_what_is_its_own(made, tmp_path):
 
 
 def count(*, calls: str, by: int) -> int:
-    """A part that leaves a trace of being made."""
+    """A part that appends to a file whenever it is computed."""
     Path(calls).write_text(Path(calls).read_text() + "x")
     return by
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", "null", '{"result": 1}', "cut", "changed"])
-def test_damaged_parts_are_made_anew(tmp_path, damage):
+def test_damaged_parts_are_computed_again(tmp_path, damage):
     calls = tmp_path / "calls"
     calls.write_text("")
     part = Part("", count, {"calls": str(calls), "by": 3})
-    assert shelf.keep(part, tmp_path / "parts").result == 3
-    assert shelf.keep(part, tmp_path / "parts").reused
+    assert part_cache.load_or_compute(part, tmp_path / "parts").result == 3
+    assert part_cache.load_or_compute(part, tmp_path / "parts").reused
     (path,) = (tmp_path / "parts").iterdir()
     text = path.read_text()
     path.write_text({"cut": text[:-9], "changed": text.replace('"result": 3', '"result": 4')}.get(damage, damage))
-    assert shelf.keep(part, tmp_path / "parts") == (3, pytest.approx(0, abs=1), False)
+    assert part_cache.load_or_compute(part, tmp_path / "parts") == (3, pytest.approx(0, abs=1), False)
     assert calls.read_text() == "xx"
 
 
@@ -187,9 +181,23 @@ def test_other_code_is_not_reused(tmp_path, monkeypatch):
     calls = tmp_path / "calls"
     calls.write_text("")
     part = Part("", count, {"calls": str(calls), "by": 3})
-    shelf.keep(part, tmp_path / "parts")
-    monkeypatch.setattr(shelf, "fingerprint", lambda: "other code")
-    assert not shelf.keep(part, tmp_path / "parts").reused
+    part_cache.load_or_compute(part, tmp_path / "parts")
+    monkeypatch.setattr(part_cache, "fingerprint", lambda: "other code")
+    assert not part_cache.load_or_compute(part, tmp_path / "parts").reused
+
+
+def test_temporary_files_of_killed_processes_are_removed(tmp_path):
+    """A reproduction removes what killed ones left, but not what a running process may still be writing."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    names = [f".{'0' * 24}.json.{pid}" for pid in (ended.pid, os.getpid(), 10**30, os.getppid())] + [f"{'0' * 24}.json"]
+    (tmp_path / "parts").mkdir()
+    for name in names:
+        (tmp_path / "parts" / name).write_text("{")
+    report = reproduce.reproduce(["meanflow"], effort=TINY, out=tmp_path, progress=False)
+    left = {path.name for path in (tmp_path / "parts").iterdir()}
+    assert left & set(names) == set(names[3:])
+    assert len(left) == 2 + report.parts
 
 
 PROGRAM = """
@@ -203,7 +211,7 @@ reproduce.reproduce(["meanflow"], effort=effort, out=Path(sys.argv[1]), progress
 
 
 def test_a_killed_reproduction_ends_with_the_same_page(tmp_path):
-    """Killed as soon as a part is there, then again one later, then left to end."""
+    """Killed as soon as one part is stored, again after one more, and then left to finish."""
     parts = tmp_path / "killed" / "parts"
     seen = 0
     for _ in range(2):

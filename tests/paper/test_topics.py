@@ -1,4 +1,4 @@
-"""Table 1's topic models: one part as it runs, and tables and verdicts that follow the numbers."""
+"""Tests of Table 1's topic models: one part is run, and tables and verdicts follow made-up numbers."""
 
 import json
 
@@ -12,7 +12,7 @@ from strang.paper.figure import FULL, NOT_REPRODUCED, QUICK, REPRODUCED, UNDER_R
 OLD, NEW = "SGHMC-E, old momentum", "SGHMC-E, new momentum"
 
 
-def test_a_step_size_too_large_breaks_and_its_neighbour_does_not(monkeypatch):
+def test_a_step_size_that_is_too_large_breaks_only_its_own_chain(monkeypatch):
     rng = np.random.default_rng(0)
     corpus = lda.from_matrix(rng.poisson(0.5, (400, 30)))
     monkeypatch.setattr(topics, "corpus_of", lambda path: (corpus, None))
@@ -31,13 +31,15 @@ def row(size, perplexity, heat=None):
 
 
 def results(**changes):
-    """As of a quick reproduction in which the splitting has 90, by method and step size."""
+    """Results of a quick reproduction in which the splitting has perplexity 90, by method and step size."""
     both = [row(0.01, 95.0, 2.0), row(0.02, 90.0, 3.0), row(0.04, None, 1e9)]
-    found = dict.fromkeys(topics.METHODS, both) | {"SGLD": [row(1e-4, 120.0)], "SGRLD": [row(1.0, 75.0)]}
-    found |= {OLD: [row(0.01, 110.0, 9.0), row(0.02, 50.0, 1e7), row(0.04, None)]}
-    found |= {topics.ON_THE_SAME: [row(0.01, 400.0), row(0.02, None)]}
-    found |= dict(zip(topics.DAMPED, [[row(0.02, 99.0, 1.0)], [row(0.02, None)], [row(0.02, 99.0, 1.1)]], strict=True))
-    return list((found | changes).values())
+    by_label = dict.fromkeys(topics.METHODS, both) | {"SGLD": [row(1e-4, 120.0)], "SGRLD": [row(1.0, 75.0)]}
+    by_label |= {OLD: [row(0.01, 110.0, 9.0), row(0.02, 50.0, 1e7), row(0.04, None)]}
+    by_label |= {topics.SGLD_ON_SGHMC_STEPS: [row(0.01, 400.0), row(0.02, None)]}
+    by_label |= dict(
+        zip(topics.DAMPED, [[row(0.02, 99.0, 1.0)], [row(0.02, None)], [row(0.02, 99.0, 1.1)]], strict=True)
+    )
+    return list((by_label | changes).values())
 
 
 def test_tables_and_verdicts_follow_the_numbers():
@@ -52,17 +54,19 @@ def test_tables_and_verdicts_follow_the_numbers():
     assert "Ahead of the splitting: SGRLD" in figure.verdicts[0].why
     assert len(figure.panels[0].series) == len(topics.METHODS)
     assert figure.verdicts[1].reading == f"at the friction of the table: {OLD}; where D h = 2.5: {NEW}"
-    tame = {OLD: [row(0.01, 80.0, 2.0)], topics.ON_THE_SAME: [row(0.01, 100.0)]}
+    tame = {OLD: [row(0.01, 80.0, 2.0)], topics.SGLD_ON_SGHMC_STEPS: [row(0.01, 100.0)]}
     calm = topics.figure(QUICK, results(**tame, **{name: [row(0.02, 99.0, 1.0)] for name in topics.DAMPED}))
     assert [verdict.verdict for verdict in calm.verdicts] == [NOT_REPRODUCED] * 3
-    broken = topics.figure(QUICK, results(**{topics.ON_THE_SAME: [row(0.01, None)], NEW: [row(0.01, 99.0, 2.0)]}))
+    broken = topics.figure(
+        QUICK, results(**{topics.SGLD_ON_SGHMC_STEPS: [row(0.01, None)], NEW: [row(0.01, 99.0, 2.0)]})
+    )
     assert [verdict.verdict for verdict in broken.verdicts] == [REPRODUCED, UNDER_READING, NOT_REPRODUCED]
     assert "1.33 times SGHMC's perplexity. On SGHMC's steps SGLD has no" in broken.verdicts[2].why
     behind = topics.figure(QUICK, results(SGLD=[row(1e-4, 180.0)]))
     assert behind.verdicts[2].verdict == REPRODUCED
 
 
-def test_parts_ask_for_the_paper_s_sizes_and_name_the_corpus(monkeypatch):
+def test_parts_have_the_papers_numbers_of_topics_and_the_corpus(monkeypatch):
     corpus = lda.from_matrix(np.ones((2000, 4), int))
     monkeypatch.setattr(topics, "corpus_of", lambda path: (corpus, None))
     parts = topics.parts(FULL._replace(corpus="wiki"))

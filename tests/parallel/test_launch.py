@@ -14,7 +14,7 @@ import pytest
 from strang.cli.app import main
 from strang.lda.fitting import fit
 from strang.lda.text.prepare import prepare
-from strang.parallel.launch import STRANG, blame
+from strang.parallel.launch import STRANG, cause_rank
 from strang.storage.series import read_series
 
 
@@ -83,8 +83,8 @@ def test_a_killed_process_ends_all_and_the_fit_goes_on_alone(tmp_path, corpus, c
             np.testing.assert_array_equal(shared[key], alone[key], err_msg=key)
 
 
-def test_who_is_to_blame():
-    assert sorted([1, -signal.SIGABRT, 2, -signal.SIGKILL], key=blame) == [-signal.SIGKILL, 2, 1, -signal.SIGABRT]
+def test_the_likeliest_cause_comes_first():
+    assert sorted([1, -signal.SIGABRT, 2, -signal.SIGKILL], key=cause_rank) == [-signal.SIGKILL, 2, 1, -signal.SIGABRT]
 
 
 def test_a_launched_process_imports_nothing_from_where_it_stands(tmp_path):

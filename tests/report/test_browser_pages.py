@@ -1,4 +1,4 @@
-"""The report's page: self-contained, escaped, the same bytes every time, and whole in a browser."""
+"""The page of the reproduction: self-contained, escaped, the same bytes every time, and complete in a browser."""
 
 import hashlib
 import os
@@ -13,8 +13,9 @@ import pytest
 
 import browser
 from strang.paper import page
-from strang.paper.figure import NOT_REPRODUCED, REPRODUCED, UNDER_READING, Figure, Panel, Series, Table, Verdict
+from strang.paper.figure import NOT_REPRODUCED, REPRODUCED, UNDER_READING, Figure, Verdict
 from strang.report import figures as draw
+from strang.report.panels import Panel, Series, Table
 from strang.util.errors import InputError
 
 NASTY = """<script>alert(1)</script> & "quotes" 'single' </svg></style> $x_1$ {{ 7 * 7 }} ]]> <img src=x onerror=x()>"""
@@ -94,43 +95,43 @@ class Elements(HTMLParser):
 
     def __init__(self, text: str):
         super().__init__()
-        self.found: list[tuple[str, dict]] = []
+        self.elements: list[tuple[str, dict]] = []
         self.open: list[str] = []
-        self.words: list[str] = []
+        self.texts: list[str] = []
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
+        self.elements.append((tag, dict(attrs)))
         self.open += [tag] if tag not in VOID else []
 
     def handle_startendtag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
+        self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
         if "style" not in self.open:
-            self.words.append(data)
+            self.texts.append(data)
 
 
-def test_elements_match_and_nothing_given_becomes_markup(text):
+def test_elements_match_and_no_text_becomes_markup(text):
     elements = Elements(text)
     assert elements.open == []
-    tags = {tag for tag, _ in elements.found}
+    tags = {tag for tag, _ in elements.elements}
     assert not tags & {"script", "img", "iframe", "object", "embed", "foreignobject", "form", "base"}
-    assert not [key for _, attributes in elements.found for key in attributes if key.startswith("on")]
-    joined = "".join(elements.words)
-    assert joined.count(NASTY) >= 20  # titles, claims, tables, settings, hover texts: as given
+    assert not [key for _, attributes in elements.elements for key in attributes if key.startswith("on")]
+    joined = "".join(elements.texts)
+    assert joined.count(NASTY) >= 20  # titles, claims, tables, settings, hover texts: unchanged
     assert "49" not in re.findall(r"\{\{.*?\}\}|\b49\b", joined)
     # a negative control: the same search finds what is not escaped
-    assert "script" in {tag for tag, _ in Elements(NASTY.replace("</svg></style>", "")).found}
+    assert "script" in {tag for tag, _ in Elements(NASTY.replace("</svg></style>", "")).elements}
 
 
 def test_nothing_is_loaded_from_elsewhere(text):
     loads = [
-        value for _, attributes in Elements(text).found for key, value in attributes.items()
+        value for _, attributes in Elements(text).elements for key, value in attributes.items()
         if key in ("href", "src", "srcset", "data", "action", "xlink:href", "poster")
     ]  # fmt: skip
     assert loads
@@ -141,7 +142,7 @@ def test_nothing_is_loaded_from_elsewhere(text):
 
 
 def test_ids_are_unique_and_references_resolve(text):
-    attributes = [each for _, each in Elements(text).found]
+    attributes = [each for _, each in Elements(text).elements]
     ids = [each["id"] for each in attributes if "id" in each]
     assert len(ids) == len(set(ids))
     assert {"verdicts", "fig-fig1", "fig-fig-2", "fig-text"} <= set(ids)
@@ -174,12 +175,12 @@ def test_same_bytes_again_and_in_another_process(text):
 
 
 def test_verdicts_and_summary(text):
-    rows = [each for tag, each in Elements(text).found if tag == "tr" and "data-verdict" in each]
+    rows = [each for tag, each in Elements(text).elements if tag == "tr" and "data-verdict" in each]
     assert [row["data-verdict"] for row in rows] == [REPRODUCED, UNDER_READING, NOT_REPRODUCED]
-    words = " ".join("".join(Elements(text).words).split())
-    assert "Of 12 simulated points with a known exact value, 11 agree with it; the farthest is 4.57" in words
-    assert "1.235" in words
-    assert "2.5×10⁻⁷" in words
+    shown = " ".join("".join(Elements(text).texts).split())
+    assert "Of 12 simulated points with a known exact value, 11 agree with it; the farthest is 4.57" in shown
+    assert "1.235" in shown
+    assert "2.5×10⁻⁷" in shown
     assert text.count('href="#verdict-3"') == 1
 
 
@@ -266,14 +267,14 @@ LOOSE = ("<meta http-equiv=", "<meta name=")  # the policy is off, so that what 
 @pytest.mark.parametrize(
     ("replacements", "complaint"),
     [
-        ([("<h2>Verdicts", "<div style='width: 500px'>wide</div><h2>Verdicts")], "px wide on a telephone of 360"),
-        ([("<h2>Verdicts", "<div style='width: 1300px'>wide</div><h2>Verdicts")], "px wide on a desk of 1200"),
+        ([("<h2>Verdicts", "<div style='width: 500px'>wide</div><h2>Verdicts")], "px wide on a phone of 360"),
+        ([("<h2>Verdicts", "<div style='width: 1300px'>wide</div><h2>Verdicts")], "px wide on a desktop of 1200"),
         ([LOOSE, ("</body>", "<script>console.warn('hm')</script></body>")], "console warning: hm"),
         ([LOOSE, ("</body>", "<script>nonsense()</script></body>")], "error: "),
         ([("</body>", "<script>harmless = 1</script></body>")], "console error: "),  # the policy at work
         ([LOOSE, ("</body>", "<img src='missing.png'></body>")], "failed request: file:"),
         ([LOOSE, ("</body>", "<img src='http://127.0.0.1:9/x.png'></body>")], "request: http:"),
-        ([("</style>", "svg.figure { visibility: hidden }</style>")], "figure 0 is not visible on a desk"),
+        ([("</style>", "svg.figure { visibility: hidden }</style>")], "figure 0 is not visible on a desktop"),
         ([("</style>", "svg.figure text { font-size: 40px }</style>")], "cuts off its text"),
         ([("</style>", "svg.figure * { pointer-events: none }</style>")], "not reach it"),
         ([("<title>splitting", "<desc>splitting"), ("se)</title>", "se)</desc>")], "has a point without text"),
@@ -291,5 +292,5 @@ def test_the_browser_checks_can_fail(chromium, text, tmp_path, replacements, com
         text = text.replace(old, new)
     path = tmp_path / "index.html"
     path.write_text(text, encoding="utf-8")
-    found = browser.problems(chromium, path, [verdict.verdict for verdict in verdicts()])
-    assert any(complaint in each for each in found), found
+    problems = browser.problems(chromium, path, [verdict.verdict for verdict in verdicts()])
+    assert any(complaint in problem for problem in problems), problems

@@ -1,4 +1,4 @@
-"""Stored runs seen from outside: what the report says is what the run says, while it goes and afterwards."""
+"""Reports on stored runs agree with the runs, while they run and afterwards."""
 
 import io
 import json
@@ -18,11 +18,12 @@ from rich.console import Console
 import browser
 import strang
 from strang.cli.app import main
-from strang.report.stored import describe, report, throughput, to_arviz
+from strang.report.stored import describe, report, to_arviz
 from strang.report.stored_page import page
 from strang.report.watch import watch
 from strang.storage import store
 from strang.storage.manifest import checksum
+from strang.storage.series import throughput
 from strang.util import files
 from strang.util.errors import InputError
 
@@ -73,24 +74,24 @@ def unfinished(made, tmp_path):
     return tmp_path / "copy"
 
 
-def test_the_report_says_what_the_run_says(made):
+def test_the_report_agrees_with_the_run(made):
     folder, outcome = made
-    found = report(folder)
-    assert (found["state"], found["step"], found["steps"], found["chains"]) == ("finished", 2000, 2000, 4)
-    assert [each["name"] for each in found["averages"]] == [
+    result = report(folder)
+    assert (result["state"], result["step"], result["steps"], result["chains"]) == ("finished", 2000, 2000, 4)
+    assert [each["name"] for each in result["averages"]] == [
         f"average[{NASTY!r}][0]",
         f"average[{NASTY!r}][1]",
         "average['b']",
     ]
     expected = [*outcome.average[NASTY], outcome.average["b"]]
-    np.testing.assert_allclose([each["value"] for each in found["averages"]], expected, rtol=1e-12)
-    np.testing.assert_allclose(found["temperature"], outcome.temperature, rtol=1e-12)
-    assert (found["gradient_noise"], found["diverged"]) == (0, 0)
-    assert found["settings"]["friction"] == 3
-    assert found["settings"]["step_size"] == {"first": 0.05, "last": 0.05}
-    assert found["settings"]["position"] == {"a": "float32[2]", "b": "float32[]"}
-    assert found["versions"]["strang"] == strang.__version__
-    assert [entry["step"] for entry in found["series"]] == [
+    np.testing.assert_allclose([each["value"] for each in result["averages"]], expected, rtol=1e-12)
+    np.testing.assert_allclose(result["temperature"], outcome.temperature, rtol=1e-12)
+    assert (result["gradient_noise"], result["diverged"]) == (0, 0)
+    assert result["settings"]["friction"] == 3
+    assert result["settings"]["step_size"] == {"first": 0.05, "last": 0.05}
+    assert result["settings"]["position"] == {"a": "float32[2]", "b": "float32[]"}
+    assert result["versions"]["strang"] == strang.__version__
+    assert [entry["step"] for entry in result["series"]] == [
         100,
         200,
         300,
@@ -101,20 +102,20 @@ def test_the_report_says_what_the_run_says(made):
         750,
         *range(1000, 2001, 250),
     ]
-    json.dumps(found, allow_nan=False)
-    text = "\n".join(describe(found))
+    json.dumps(result, allow_nan=False)
+    text = "\n".join(describe(result))
     assert "finished at step 2,000 of 2,000" in text
     assert "worst of 3 coordinates: bulk ESS" in text
 
 
-def test_mixing_is_arviz_s(made):
+def test_mixing_is_measured_by_arviz(made):
     stats = pytest.importorskip("arviz_stats")
     folder, outcome = made
-    found = report(folder)["mixing"]
-    assert (found["draws"], found["chains"]) == (180, 4)  # steps 210 to 2000
+    mixing = report(folder)["mixing"]
+    assert (mixing["draws"], mixing["chains"]) == (180, 4)  # steps 210 to 2000
     tree = outcome.to_arviz()
     expected = stats.ess(tree, method="bulk").ds if hasattr(stats.ess(tree), "ds") else stats.ess(tree, method="bulk")
-    rows = {row["name"]: row for row in found["coordinates"]}
+    rows = {row["name"]: row for row in mixing["coordinates"]}
     assert rows["b"]["ess_bulk"] == pytest.approx(float(expected["b"]), rel=1e-9)
     assert rows["a[1]"]["ess_bulk"] == pytest.approx(float(expected["a"][1]), rel=1e-9)
     assert 0.9 < rows["a[0]"]["r_hat"] < 1.2
@@ -160,10 +161,10 @@ def test_diverged_chains_are_marked_and_left_out(tmp_path):
     diverging = outcome.to_arviz().sample_stats["diverging"].values
     assert list(diverging.any(1)) == [False, True, False, False]
     np.testing.assert_array_equal(diverging[1], np.arange(10, 601, 10) >= int(outcome.chain.diverged_at[1]))
-    found = report(tmp_path)
-    assert (found["diverged"], found["mixing"]["chains"]) == (1, 3)
-    assert all(row["ess_bulk"] > 1 for row in found["mixing"]["coordinates"])
-    assert "1 of 4 chains diverged" in "\n".join(describe(found))
+    result = report(tmp_path)
+    assert (result["diverged"], result["mixing"]["chains"]) == (1, 3)
+    assert all(row["ess_bulk"] > 1 for row in result["mixing"]["coordinates"])
+    assert "1 of 4 chains diverged" in "\n".join(describe(result))
     with pytest.raises(InputError, match="kept no positions; write thin=10"):
         replace(outcome, draws=None).to_arviz()
 
@@ -177,12 +178,12 @@ def test_without_arviz(made, monkeypatch, module):
         with pytest.raises(InputError, match=r"pip install 'strang\[arviz\]'"):
             outcome.to_arviz()
     else:
-        found = report(folder)
-        assert found["mixing"] is None
-        assert "ESS and R-hat: This needs arviz_stats" in "\n".join(describe(found))
+        result = report(folder)
+        assert result["mixing"] is None
+        assert "ESS and R-hat: This needs arviz_stats" in "\n".join(describe(result))
 
 
-def test_throughput_is_by_session():
+def test_throughput_is_per_session():
     lines = [(100, 2.0, 0), (300, 4.0, 0), (400, 5.0, 300), (450, 6.0, 300), (500, None, 450)]
     series = [{"step": s, "seconds": t, "since": w} if t else {"step": s, "since": w} for s, t, w in lines]
     assert throughput(series, 10) == [(100, 2.0, 500), (300, 2.0, 1000), (400, 5.0, 200), (450, 1.0, 500)]
@@ -202,30 +203,30 @@ def test_the_page_in_a_browser(made, tmp_path):
         assert browser.problems(opened, path) == []
 
 
-def test_other_measurements_are_shown_too(unfinished):
+def test_other_measurements_are_reported_too(unfinished):
     (unfinished / "chain.npz").unlink()
     (unfinished / "series.jsonl").write_text("")
     assert report(unfinished)["step"] == 0  # nothing saved yet
     shutil.rmtree(unfinished / "samples")
     with (unfinished / "series.jsonl").open("a") as file:
         file.write(store.line_of({"step": 10, "nll": 90.0, "temperature": None, "since": 0}))
-    found = watch(unfinished, Console(file=io.StringIO()))
-    assert found["others"] == {"nll": 90.0}
-    assert "nll 90" in "\n".join(describe(found))
+    result = watch(unfinished, Console(file=io.StringIO()))
+    assert result["others"] == {"nll": 90.0}
+    assert "nll 90" in "\n".join(describe(result))
 
 
 def watched(folder):
-    """What `watch` shows, in a thread, and a list that gets what it gives."""
-    told, ended = io.StringIO(), []
-    console = Console(file=told, width=200)
+    """Runs `watch` in a thread; returns it, its output, and a list that gets its result."""
+    output, ended = io.StringIO(), []
+    console = Console(file=output, width=200)
     thread = threading.Thread(target=lambda: ended.append(watch(folder, console, 0.01)))
     thread.start()
-    return thread, told, ended
+    return thread, output, ended
 
 
 def test_watching_a_run_until_it_ends(unfinished):
     held = files.hold(unfinished / "lock")
-    thread, told, ended = watched(unfinished)
+    thread, output, ended = watched(unfinished)
     time.sleep(0.1)
     assert thread.is_alive()
     with (unfinished / "series.jsonl").open("a") as file:
@@ -233,23 +234,23 @@ def test_watching_a_run_until_it_ends(unfinished):
     thread.join(10)
     os.close(held)
     assert ended[0]["state"] == "finished"
-    assert "finished at step 4,000 of 4,000" in told.getvalue()
+    assert "finished at step 4,000 of 4,000" in output.getvalue()
 
 
-def test_watching_a_run_that_dies(unfinished):
+def test_watching_a_run_whose_process_ends(unfinished):
     held = files.hold(unfinished / "lock")
-    thread, told, ended = watched(unfinished)
+    thread, output, ended = watched(unfinished)
     time.sleep(0.1)
     assert thread.is_alive()
     os.close(held)
     thread.join(10)
     assert ended[0]["state"] == "stopped"
-    assert "stopped at step 2,000 of 4,000" in told.getvalue()
-    assert "no process is running it; the same call of strang.sample goes on" in told.getvalue()
+    assert "stopped at step 2,000 of 4,000" in output.getvalue()
+    assert "no process is running it; the same call of strang.sample continues it" in output.getvalue()
 
 
 def test_watching_does_not_keep_a_run_from_starting(unfinished):
-    """The lock is tried for a while, since watchers hold it for an instant."""
+    """The lock is tried for a while, since watchers hold it for a moment."""
     stop = threading.Event()
 
     def look():

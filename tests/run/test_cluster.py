@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import strang
 from strang.cli.app import app
 from strang.paper import reproduce
+from strang.paper.figure import Part
 from strang.parallel import dask
 from strang.run import cluster
 from strang.sampling.request import prepare
@@ -109,22 +110,19 @@ def test_parts_of_the_reproduction_are_made_on_a_cluster(scheduler, tmp_path, mo
         @staticmethod
         def parts(effort):
             curve = {"kind": "fixed", "steps": [100, 200]}
-            return [
-                reproduce.unit.Part(word, reproduce.unit.exact, {**curve, "word": word})
-                for word in reproduce.unit.WORDS
-            ]
+            return [Part(word, reproduce.unit.exact, {**curve, "word": word}) for word in reproduce.unit.WORDS]
 
         @staticmethod
         def figure(effort, results):
             return results
 
     monkeypatch.setattr(reproduce, "FIGURES", {"unit": Figure})
-    assert reproduce.hand_out(scheduler, ["unit"], reproduce.QUICK, tmp_path / "far", True, False) == 2
-    far = reproduce.make(["unit"], reproduce.QUICK, tmp_path / "far", False, False)
+    assert reproduce.compute_on_cluster(scheduler, ["unit"], reproduce.QUICK, tmp_path / "far", True, False) == 2
+    far = reproduce.compute(["unit"], reproduce.QUICK, tmp_path / "far", False, False)
     assert far.reused == far.parts == 2
-    near = reproduce.make(["unit"], reproduce.QUICK, tmp_path / "near", False, False)
+    near = reproduce.compute(["unit"], reproduce.QUICK, tmp_path / "near", False, False)
     assert near.figures == far.figures
-    assert reproduce.hand_out(scheduler, ["unit"], reproduce.QUICK, tmp_path / "far", False, False) == 0
+    assert reproduce.compute_on_cluster(scheduler, ["unit"], reproduce.QUICK, tmp_path / "far", False, False) == 0
 
 
 def test_a_group_whose_worker_dies_is_run_on_another(scheduler, tmp_path):

@@ -1,4 +1,4 @@
-"""Learning a belief network: the folder it leaves, resuming after a kill, the grid, the page, bad input."""
+"""Fits of belief networks: the folder they write, resuming after a kill, the grid, the page, bad input."""
 
 import errno
 import json
@@ -14,8 +14,7 @@ from browser import chromium, problems
 from killing import kill_after_first_save
 from strang import sbn
 from strang.cli.app import app
-from strang.sbn import files, format, search
-from strang.sbn import fitting as learning
+from strang.sbn import files, fitting, format, scoring, search
 from strang.storage.series import read_series
 from strang.util.errors import InputError
 
@@ -24,7 +23,7 @@ SMALL = {"hidden": 4, "steps": 24, "every": 4, "burn_in": 12, "batch_size": 8, "
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory) -> Path:
-    """Stripes: rows or columns of a 4 x 4 image, one of each kind a picture, with some pixels turned."""
+    """Stripes: one row and one column of a 4 x 4 image per picture, with some pixels flipped."""
     rng = np.random.default_rng(0)
     lines = np.kron(np.eye(4), np.ones(4)).reshape(4, 4, 4)
     made = np.array([lines[a] + lines[b].T for a, b in rng.integers(0, 4, (120, 2))]).reshape(120, 16) > 0
@@ -44,7 +43,7 @@ def fitted(pictures, tmp_path_factory):
     return folder, sbn.fit(folder, data=str(pictures), progress=False, **SMALL)
 
 
-def test_a_fit_leaves_model_samples_and_page(fitted, pictures):
+def test_a_fit_writes_model_samples_and_page(fitted, pictures):
     folder, result = fitted
     assert result["finished"]
     assert result["diverged"] == 0
@@ -57,21 +56,21 @@ def test_a_fit_leaves_model_samples_and_page(fitted, pictures):
     assert "dictionary" in Path(result["page"]).read_text()
 
 
-def test_the_page_shows_without_a_complaint(fitted):
+def test_the_page_has_no_problems_in_a_browser(fitted):
     with chromium() as opened:
         assert problems(opened, fitted[0] / "index.html") == []
 
 
-def test_without_what_draws_there_is_no_page_but_a_result(pictures, tmp_path, monkeypatch):
+def test_without_jinja2_there_is_a_result_but_no_page(pictures, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    given = {**SMALL, "steps": 4, "burn_in": 2}
-    result = sbn.fit(tmp_path / "run", data=str(pictures), progress=False, **given)
+    settings = {**SMALL, "steps": 4, "burn_in": 2}
+    result = sbn.fit(tmp_path / "run", data=str(pictures), progress=False, **settings)
     assert result["page"] is None
     assert (tmp_path / "run" / "model.npz").exists()
     assert "index.html" not in "".join(format.describe(tmp_path / "run", result))
 
 
-def test_without_numba_a_fit_says_so_before_it_begins(pictures, tmp_path, monkeypatch):
+def test_without_numba_a_fit_is_refused_before_it_begins(pictures, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(InputError, match=r"strang\[numba\]"):
         sbn.fit(tmp_path / "run", data=str(pictures), progress=False, **SMALL)
@@ -80,47 +79,46 @@ def test_without_numba_a_fit_says_so_before_it_begins(pictures, tmp_path, monkey
 
 def test_scores_by_annealing_agree_with_enumeration(fitted, pictures):
     folder, _ = fitted
-    run = CliRunner()
-    found = {}
-    for name, extra in {"exact": ["--exact"], "ais": ["--temperatures", "400", "--particles", "20"]}.items():
-        answer = run.invoke(app, ["sbn", "score", str(folder), "--data", str(pictures), "--json", *extra])
-        found[name] = json.loads(answer.stdout)
-    assert found["ais"]["samples"] == 3
-    assert found["ais"]["nll"] == pytest.approx(found["exact"]["nll"], abs=0.05)
-    assert {"nll", "nll_se", "images", "temperatures", "binarisation"} <= set(found["ais"])
-    assert found["ais"]["images"] == 20
+    score = ["sbn", "score", str(folder), "--data", str(pictures), "--json"]
+    exact, annealed = (
+        json.loads(CliRunner().invoke(app, [*score, *extra]).stdout)
+        for extra in (["--exact"], ["--temperatures", "400", "--particles", "20"])
+    )
+    assert annealed["samples"] == 3
+    assert annealed["nll"] == pytest.approx(exact["nll"], abs=0.05)
+    assert {"nll", "nll_se", "images", "temperatures", "binarisation"} <= set(annealed)
+    assert annealed["images"] == 20
 
 
 def test_models_are_compared_image_by_image(fitted, pictures, tmp_path):
     folder, plain = fitted[0], tmp_path / "plain.npz"
-    often = np.clip(np.load(pictures)["train"].mean(0), 0.01, 0.99)
-    np.savez(plain, W=np.zeros((16, 1)), b=np.zeros(1), c=np.log(often / (1 - often)))
-    given = ["sbn", "score", str(folder / "model.npz"), "--data", str(pictures), "--exact", "--against"]
-    found = json.loads(CliRunner().invoke(app, [*given, str(plain), "--json"]).stdout)
+    frequency = np.clip(np.load(pictures)["train"].mean(0), 0.01, 0.99)
+    np.savez(plain, W=np.zeros((16, 1)), b=np.zeros(1), c=np.log(frequency / (1 - frequency)))
+    score = ["sbn", "score", str(folder / "model.npz"), "--data", str(pictures), "--exact", "--against"]
+    result = json.loads(CliRunner().invoke(app, [*score, str(plain), "--json"]).stdout)
     test = np.load(pictures)["test"]
     model, other = (-sbn.exact(files.load_model(path), test) for path in (folder / "model.npz", plain))
-    assert found["difference"] == pytest.approx(model.mean() - other.mean(), abs=1e-9)
-    assert found["difference_se"] == pytest.approx((model - other).std(ddof=1) / 20**0.5, abs=1e-9)
-    assert found["difference"] == pytest.approx(found["nll"] - found["against"], abs=1e-9)
-    same = CliRunner().invoke(app, [*given, str(folder / "model.npz")]).stdout
+    assert result["difference"] == pytest.approx(model.mean() - other.mean(), abs=1e-9)
+    assert result["difference_se"] == pytest.approx((model - other).std(ddof=1) / 20**0.5, abs=1e-9)
+    assert result["difference"] == pytest.approx(result["nll"] - result["against"], abs=1e-9)
+    same = CliRunner().invoke(app, [*score, str(folder / "model.npz")]).stdout
     assert "+0.000 ± 0.000, image by image" in same
-    missing = CliRunner().invoke(app, [*given, str(tmp_path / "none.npz")])
+    missing = CliRunner().invoke(app, [*score, str(tmp_path / "none.npz")])
     assert isinstance(missing.exception, InputError)
 
 
-def test_weights_too_large_to_be_annealed_are_told(pictures, tmp_path):
+def test_weights_too_large_to_be_annealed_are_an_error(pictures, tmp_path):
     np.savez(tmp_path / "hot.npz", W=np.full((16, 2), 90.0), b=np.zeros(2), c=np.zeros(16))
-    given = ["sbn", "score", str(tmp_path / "hot.npz"), "--data", str(pictures), "--temperatures", "10"]
-    answer = CliRunner().invoke(app, given)
+    score = ["sbn", "score", str(tmp_path / "hot.npz"), "--data", str(pictures), "--temperatures", "10"]
+    answer = CliRunner().invoke(app, score)
     assert isinstance(answer.exception, InputError)
     assert "--exact" in str(answer.exception)
-    assert CliRunner().invoke(app, [*given, "--exact"]).exit_code == 0
+    assert CliRunner().invoke(app, [*score, "--exact"]).exit_code == 0
 
 
-def test_a_killed_fit_goes_on_to_the_same_bytes(pictures, fitted, tmp_path):
+def test_a_killed_fit_continues_to_the_same_bytes(pictures, fitted, tmp_path):
     folder = tmp_path / "run"
-    given = ["--store", str(folder), "--data", str(pictures), *options(SMALL)]
-    kill_after_first_save(["sbn", "fit", *given], folder)
+    kill_after_first_save(["sbn", "fit", "--store", str(folder), "--data", str(pictures), *options(SMALL)], folder)
     answer = CliRunner().invoke(app, ["resume", str(folder), "--json"])
     result = json.loads(answer.stdout)
     assert result["finished"]
@@ -133,12 +131,12 @@ def test_a_killed_fit_goes_on_to_the_same_bytes(pictures, fitted, tmp_path):
     assert one == other
 
 
-def test_a_full_disk_is_told_with_what_is_kept(pictures, fitted, tmp_path, monkeypatch):
-    def full(path, content):
+def test_the_error_of_a_full_disk_says_what_is_kept(pictures, fitted, tmp_path, monkeypatch):
+    def full(path, arrays):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "replace_file", full)
+        patch.setattr(fitting, "write_npz", full)
         with pytest.raises(OSError, match="No space left on device; the run is kept up to step 12, and the same call"):
             sbn.fit(tmp_path, data=str(pictures), progress=False, **SMALL)
     assert sbn.fit(tmp_path, data=str(pictures), progress=False, **SMALL)["finished"]
@@ -152,7 +150,7 @@ def test_more_steps_and_other_settings(fitted, pictures, tmp_path):
         sbn.fit(folder, data=str(pictures), progress=False, **SMALL | {"step_size": 1e-3})
     longer = json.loads(CliRunner().invoke(app, ["resume", str(folder), "--steps", "6", "--json"]).stdout)
     assert longer["steps"] == 30
-    assert longer["seconds"] > fitted[1]["seconds"] > 0  # as many as all of the steps took
+    assert longer["seconds"] > fitted[1]["seconds"] > 0  # those of all steps
     (folder / "chain.npz").write_bytes((folder / "chain.npz").read_bytes()[:-30])
     with pytest.raises(InputError, match="damaged"):
         sbn.fit(folder, data=str(pictures), progress=False, **SMALL | {"steps": 30})
@@ -160,23 +158,23 @@ def test_more_steps_and_other_settings(fitted, pictures, tmp_path):
 
 def test_the_data_are_found_from_anywhere(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert learning.completed(learning.DEFAULTS | {"data": "x.npz"})["data"] == str(tmp_path / "x.npz")
+    assert fitting.completed(fitting.DEFAULTS | {"data": "x.npz"})["data"] == str(tmp_path / "x.npz")
 
 
-def test_steps_fall_to_their_share_over_the_latter_half():
-    assert learning.cooling(6e-4, 1.0, 100) == 6e-4
-    sizes = np.array([learning.cooling(6e-4, 0.1, 100)(step) for step in (1, 50, 75, 100)])
+def test_step_sizes_fall_to_their_fraction_over_the_second_half():
+    assert fitting.cooling(6e-4, 1.0, 100) == 6e-4
+    sizes = np.array([fitting.cooling(6e-4, 0.1, 100)(step) for step in (1, 50, 75, 100)])
     np.testing.assert_allclose(sizes, 6e-4 * np.array([1, 1, 0.55, 0.1]), rtol=1e-5)
     with pytest.raises(InputError, match="final_fraction is 0"):
-        learning.completed({**learning.DEFAULTS, "final_fraction": 0.0})
+        fitting.completed({**fitting.DEFAULTS, "final_fraction": 0.0})
 
 
 def test_the_grid_is_searched_on_held_out_images(pictures, monkeypatch):
     monkeypatch.setattr(search, "STEP_SIZES", (1e-3, 1e9))
     monkeypatch.setattr(search, "FRICTIONS", (1e-6,))
-    found = search.search(data=str(pictures), progress=False, grid_steps=20, **SMALL)
-    assert [row["nll"] is None for row in found["grid"]] == [False, True]  # the absurd step diverges and is told
-    assert found["best"]["step_size"] == pytest.approx(1e-3)
+    result = search.search(data=str(pictures), progress=False, grid_steps=20, **SMALL)
+    assert [row["nll"] is None for row in result["grid"]] == [False, True]  # the absurd step size diverges
+    assert result["best"]["step_size"] == pytest.approx(1e-3)
     with pytest.raises(InputError, match="sgld"):
         search.search(data=str(pictures), dynamics="sgld", grid_steps=20)
 
@@ -184,23 +182,23 @@ def test_the_grid_is_searched_on_held_out_images(pictures, monkeypatch):
 def test_the_grid_is_searched_once(pictures, tmp_path, monkeypatch):
     searches = []
 
-    def found(**settings):
+    def counted(**settings):
         searches.append(settings)
         return {"grid": [], "best": {"step_size": 2e-3, "friction": 7.0}}
 
-    monkeypatch.setattr(search, "search", found)
-    monkeypatch.setattr(format, "describe_grid", lambda found: [])
-    given = ["--store", str(tmp_path / "run"), "--data", str(pictures), "--json", "--grid"]
-    small = options(SMALL | {"steps": 4, "burn_in": 2})
-    first, again = (json.loads(CliRunner().invoke(app, ["sbn", "fit", *given, *small]).stdout) for _ in range(2))
+    monkeypatch.setattr(search, "search", counted)
+    monkeypatch.setattr(format, "describe_grid", lambda result: [])
+    command = ["sbn", "fit", "--store", str(tmp_path / "run"), "--data", str(pictures), "--json", "--grid"]
+    command += options(SMALL | {"steps": 4, "burn_in": 2})
+    first, again = (json.loads(CliRunner().invoke(app, command).stdout) for _ in range(2))
     assert len(searches) == 1
     assert (first["step_size"], first["friction"]) == (again["step_size"], again["friction"]) == (2e-3, 7.0)
-    other = CliRunner().invoke(app, ["sbn", "fit", *given, *small, "--hidden", "5"])
+    other = CliRunner().invoke(app, [*command, "--hidden", "5"])
     assert isinstance(other.exception, InputError)
     assert "another run" in str(other.exception)
 
 
-def test_a_diverging_fit_says_so_and_leaves_no_model(pictures, tmp_path):
+def test_a_diverging_fit_warns_and_writes_no_model(pictures, tmp_path):
     with pytest.warns(UserWarning, match="diverged"):
         result = sbn.fit(tmp_path / "run", data=str(pictures), progress=False, **SMALL, dynamics="sgld", step_size=1e9)
     assert result["diverged"] == 1
@@ -208,7 +206,7 @@ def test_a_diverging_fit_says_so_and_leaves_no_model(pictures, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arrays", "says"),
+    ("arrays", "message"),
     [
         ({"W": np.zeros((16, 2)), "b": np.zeros(2)}, "no array c"),
         ({"W": np.zeros((16, 2)), "b": np.zeros(3), "c": np.zeros(16)}, "shapes"),
@@ -219,13 +217,13 @@ def test_a_diverging_fit_says_so_and_leaves_no_model(pictures, tmp_path):
         ({"W": np.zeros((9, 2)), "b": np.zeros(2), "c": np.zeros(9)}, "16 pixels"),
     ],
 )
-def test_bad_models_are_refused(arrays, says, pictures, tmp_path):
+def test_bad_models_are_refused(arrays, message, pictures, tmp_path):
     np.savez(tmp_path / "model.npz", **arrays)
-    with pytest.raises(InputError, match=says):
-        format.score_files([tmp_path / "model.npz"], str(pictures), "bernoulli:0", None, 10, 1, 0, False)
+    with pytest.raises(InputError, match=message):
+        scoring.score_files([tmp_path / "model.npz"], data=str(pictures), temperatures=10)
 
 
-def test_bad_input_ends_with_a_sentence(pictures, tmp_path):
+def test_bad_input_is_refused(pictures, tmp_path):
     np.savez(tmp_path / "ok.npz", W=np.zeros((16, 2)), b=np.zeros(2), c=np.zeros(16))
     (tmp_path / "cut.npz").write_bytes((tmp_path / "ok.npz").read_bytes()[:100])
     fit, score = ["sbn", "fit", "--store", str(tmp_path / "x"), "--data", str(pictures)], ["sbn", "score"]

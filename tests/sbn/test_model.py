@@ -1,6 +1,6 @@
 """The belief network against enumeration: likelihood, gradient, Gibbs sweeps, annealed importance sampling.
 
-Sampling tests use |z| < 5 on independent draws (false alarm below 1e-6 a number) and a control that must fail.
+Sampling tests use |z| < 5 on independent draws (false alarm below 1e-6 per number) and a control that must fail.
 """
 
 import itertools
@@ -51,10 +51,10 @@ def posterior(parameters, visible) -> np.ndarray:
 
 
 def test_probabilities_of_all_images_add_up_to_one(network):
-    found = sbn.exact(network, ALL_V)
-    assert np.exp(found).sum() == pytest.approx(1, abs=1e-12)
+    log_p = sbn.exact(network, ALL_V)
+    assert np.exp(log_p).sum() == pytest.approx(1, abs=1e-12)
     literal = [logsumexp(log_joints(network, v)) for v in ALL_V]
-    np.testing.assert_allclose(found, literal, atol=1e-12)
+    np.testing.assert_allclose(log_p, literal, atol=1e-12)
 
 
 def test_the_gradient_is_that_of_the_likelihood(network):
@@ -69,20 +69,20 @@ def test_the_gradient_is_that_of_the_likelihood(network):
         for v in ALL_V[[0, 7, 19]]:
             expected = jax.grad(log_p)(position, jnp.asarray(v, float))
             rows = jnp.broadcast_to(jnp.asarray(v, float), (len(ALL_H), M))
-            found = model.joint_gradient(position, rows, jnp.asarray(ALL_H), jnp.asarray(posterior(network, v)))
+            gradient = model.joint_gradient(position, rows, jnp.asarray(ALL_H), jnp.asarray(posterior(network, v)))
             for name in expected:
-                np.testing.assert_allclose(found[name], expected[name], atol=1e-7)
+                np.testing.assert_allclose(gradient[name], expected[name], atol=1e-7)
 
 
 def z_scores(hidden, expected) -> np.ndarray:
-    """How far the frequencies of hidden states are from what they should be, in standard errors."""
+    """How far the frequencies of hidden states are from the expected ones, in standard errors."""
     codes = hidden.astype(int) @ (1 << np.arange(J))[::-1]
     frequency = np.bincount(codes, minlength=len(ALL_H)) / len(codes)
     return (frequency - expected) / np.sqrt(expected * (1 - expected) / len(codes))
 
 
 def sweeps_of(kind: str, parameters, visible, start, seed: int, sweeps: int) -> np.ndarray:
-    """Hidden units of many copies of an image after sweeps by one of the three ways."""
+    """Hidden units of many copies of an image after sweeps of one of the three kinds."""
     count = len(start)
     rows = np.broadcast_to(visible.astype(bool), (count, M)).copy()
     if kind == "array":
@@ -94,20 +94,19 @@ def sweeps_of(kind: str, parameters, visible, start, seed: int, sweeps: int) -> 
 
 
 @pytest.mark.parametrize("kind", ["compiled", "array", "polya-gamma"])
-def test_sweeps_leave_the_posterior_as_it_is_and_reach_it(kind, network):
+def test_sweeps_keep_the_posterior_and_converge_to_it(kind, network):
     visible, count = ALL_V[22], 50_000
     expected = posterior(network, visible)
     rng = np.random.default_rng(0)
     at_rest = ALL_H[rng.choice(len(ALL_H), count, p=expected)].astype(bool)
     assert np.abs(z_scores(sweeps_of(kind, network, visible, at_rest, 1, 1), expected)).max() < 5
-    reached = sweeps_of(kind, network, visible, np.zeros((count, J), bool), 2, 20)
-    assert np.abs(z_scores(reached, expected)).max() < 5
+    converged = sweeps_of(kind, network, visible, np.zeros((count, J), bool), 2, 20)
+    assert np.abs(z_scores(converged, expected)).max() < 5
     other = {**network, "c": network["c"] + np.float32(0.2)}  # the control: sweeps of a slightly other model
     assert np.abs(z_scores(sweeps_of(kind, other, visible, at_rest, 1, 1), expected)).max() > 8
 
 
-def test_a_sweep_needs_no_luck_with_large_weights():
-    """Where a product leaves its range logarithms are added instead."""
+def test_products_out_of_range_are_replaced_by_sums_of_logarithms():
     rng = np.random.default_rng(0)
     for scale, large in ((1.0, False), (20.0, True), (80.0, True)):
         x, w = rng.uniform(-scale, scale, 784), rng.uniform(-scale, scale, 784)
@@ -124,11 +123,11 @@ def product_of(odds, growth, row, start):
 
 
 @pytest.mark.parametrize("pixels", [1, 31, 32, 33, 784])
-def test_a_product_has_all_factors_whatever_their_number(pixels):
+def test_a_product_has_all_factors_for_any_number_of_pixels(pixels):
     rng = np.random.default_rng(pixels)
     weights, bias = rng.normal(size=(pixels, 3)).astype(np.float32), rng.normal(size=pixels).astype(np.float32)
     _, _, growth, (odds,) = kernel.laid_out(weights, bias, 1)
-    odds[:pixels], odds[pixels:] = np.exp(bias), np.exp(kernel.NEVER)
+    odds[:pixels], odds[pixels:] = np.exp(bias), np.exp(kernel.PADDING_LOG_ODDS)
     for row, sign in ((0, 1), (2, 1), (3, -1), (5, -1)):
         literal = np.logaddexp(0, bias.astype(float) + sign * weights[:, row % 3]).sum()
         assert np.log(product_of(odds, growth, row, 1.0)) == pytest.approx(literal, rel=1e-6)
@@ -136,7 +135,7 @@ def test_a_product_has_all_factors_whatever_their_number(pixels):
 
 
 @pytest.mark.parametrize("kind", ["compiled", "array"])
-def test_large_weights_do_not_decide_what_they_leave_open(kind):
+def test_large_weights_that_cancel_leave_the_right_odds(kind):
     """Five ratios of about e^40 / 2 against evidence of 5 · 40: the odds of the unit are 2^5."""
     network = {"W": np.zeros((M, J), np.float32), "b": np.zeros(J, np.float32), "c": np.zeros(M, np.float32)}
     network["W"][:, 0] = 40
@@ -144,31 +143,31 @@ def test_large_weights_do_not_decide_what_they_leave_open(kind):
     assert drawn[:, 0].mean() == pytest.approx(32 / 33, abs=0.009)
 
 
-def test_odds_stay_true_between_refreshments():
-    """Turning units on and off many times leaves the odds where computing them anew puts them."""
+def test_odds_stay_accurate_between_recomputations():
+    """After flipping units many times the odds are those of a fresh computation."""
     rng = np.random.default_rng(1)
     weights = rng.normal(size=(40, 20)).astype(np.float32)
     bias, hidden = rng.normal(size=40).astype(np.float32), rng.random(20) < 0.5
-    filled, rows, growth, (odds, fresh) = kernel.laid_out(weights, bias, 2)
-    kernel.activate(odds, hidden, filled, rows, growth, kernel.LOST)
+    padded, rows, growth, (odds, fresh) = kernel.laid_out(weights, bias, 2)
+    kernel.activate(odds, hidden, padded, rows, growth, kernel.LOST)
     for j in rng.integers(0, 20, 320):
-        kernel.turn(odds, growth, 20 + j if hidden[j] else j, kernel.LOST)
+        kernel.multiply(odds, growth, 20 + j if hidden[j] else j, kernel.LOST)
         hidden[j] = not hidden[j]
-    kernel.activate(fresh, hidden, filled, rows, growth, kernel.LOST)
+    kernel.activate(fresh, hidden, padded, rows, growth, kernel.LOST)
     np.testing.assert_allclose(odds, fresh, rtol=1e-5)
 
 
 def test_odds_beyond_single_precision_are_lost_or_clipped():
-    filled, rows, growth, (odds,) = kernel.laid_out(np.full((2, 2), 50, np.float32), np.array([0, -60], np.float32), 1)
+    padded, rows, growth, (odds,) = kernel.laid_out(np.full((2, 2), 50, np.float32), np.array([0, -60], np.float32), 1)
     hidden = np.array([True, False])
-    for beyond, expected in ((kernel.LOST, np.nan), (kernel.CLIPPED, kernel.MOST)):
-        kernel.activate(odds, hidden, filled, rows, growth, beyond)
-        kernel.turn(odds, growth, 1, beyond)  # the first pixel comes to e^100, the second to e^40
+    for beyond, expected in ((kernel.LOST, np.nan), (kernel.CLIPPED, kernel.MAX_ODDS)):
+        kernel.activate(odds, hidden, padded, rows, growth, beyond)
+        kernel.multiply(odds, growth, 1, beyond)  # the first pixel comes to e^100, the second to e^40
         np.testing.assert_allclose(odds[:2], [expected, np.exp(40)], rtol=1e-5)
 
 
 def test_draws_do_not_depend_on_whether_they_were_compiled_before(network, tmp_path):
-    """A process that compiles the loops and those that find them compiled have the same bits."""
+    """A process that compiles the loops and one that loads them from the cache have the same bits."""
     code = (
         "import numpy as np; from strang import sbn; rng = np.random.default_rng(0);"
         "p = {'W': rng.normal(size=(300, 40)), 'b': np.zeros(40), 'c': np.zeros(300)};"
@@ -183,7 +182,7 @@ def test_draws_do_not_depend_on_whether_they_were_compiled_before(network, tmp_p
     assert first == second
 
 
-def test_polya_gamma_draws_end_where_a_chain_has_diverged():
+def test_polya_gamma_draws_terminate_after_a_divergence():
     state = streams(np.array([1, 2], np.uint32), 1)
     for z in (np.nan, np.inf, -np.inf, 1e300):
         assert polya_gamma.polya_gamma(z, state) == 0
@@ -227,8 +226,8 @@ def test_the_gradient_s_draws_come_from_the_posterior(network):
     )
 
 
-def test_there_is_no_score_beyond_single_precision():
-    """Clipped, these came out at about half of what they are."""
+def test_scores_beyond_single_precision_are_nan():
+    """With clipped odds these scores would be about half of the true ones."""
     rng, images = np.random.default_rng(0), np.eye(16)[:4] + np.eye(16)[4:8]
     small = {"W": rng.normal(size=(16, 8)), "b": np.zeros(8), "c": np.zeros(16)}
     assert np.isfinite(sbn.log_likelihood(small, images, temperatures=30)).all()
@@ -237,13 +236,13 @@ def test_there_is_no_score_beyond_single_precision():
     two = np.zeros((16, 8))
     two[:, :2] = -60  # activations that sweeps only pass through, on the way from a fair prior
     for large in ({"W": 100 * small["W"]}, {"c": np.full(16, -200.0)}, {"W": one}, {"W": two}):
-        found = sbn.log_likelihood({**small, **large}, images, temperatures=30, particles=20, progress=False)
+        estimates = sbn.log_likelihood({**small, **large}, images, temperatures=30, particles=20, progress=False)
         assert np.isfinite(sbn.exact({**small, **large}, images)).all()
-        assert np.isnan(found).any(), large
+        assert np.isnan(estimates).any(), large
 
 
 def plain_ais(parameters, visible, powers, runs: int, weigh_first: bool, seed: int) -> np.ndarray:
-    """Weights of AIS written plainly; `weigh_first=False` is the mutant that moves before it weighs."""
+    """Weights of AIS written plainly; `weigh_first=False` moves before it multiplies the weight, which is wrong."""
     rng = np.random.default_rng(seed)
     w, b, c = (parameters[name].astype(float) for name in ("W", "b", "c"))
     hidden = (rng.random((runs, J)) < 1 / (1 + np.exp(-b))).astype(float)
@@ -270,7 +269,7 @@ def plain_ais(parameters, visible, powers, runs: int, weigh_first: bool, seed: i
     return np.exp(total)
 
 
-def test_the_mean_weight_is_the_likelihood_and_the_mutant_s_is_not(network):
+def test_the_mean_weight_is_the_likelihood_unless_moves_come_first(network):
     powers, runs = np.linspace(0, 1, 5), 40_000
     for number in (3, 22):
         visible = ALL_V[number]
@@ -279,8 +278,8 @@ def test_the_mean_weight_is_the_likelihood_and_the_mutant_s_is_not(network):
         def z(weights, truth=truth):
             return (weights.mean() - truth) / (weights.std() / np.sqrt(len(weights)))
 
-        words = np.random.default_rng(number).integers(0, 2**63, runs).astype(np.uint64)
-        arguments = (network["W"], network["b"], network["c"], words, powers, runs)
+        bits = np.random.default_rng(number).integers(0, 2**63, runs).astype(np.uint64)
+        arguments = (network["W"], network["b"], network["c"], bits, powers, runs)
         shipped = np.exp(kernel.ais(visible[None].astype(bool), *arguments))[0]
         assert abs(z(shipped)) < 5
         assert abs(z(plain_ais(network, visible, powers, runs, True, number))) < 5
@@ -305,7 +304,7 @@ def test_the_score_of_samples_is_that_of_their_mean_probability(network):
     assert 0 < error < 0.02
 
 
-def test_an_image_s_score_depends_on_nothing_but_seed_and_place(network):
+def test_an_image_s_score_depends_only_on_seed_and_row(network):
     whole = sbn.log_likelihood(network, ALL_V, temperatures=5, progress=False)
     part = sbn.log_likelihood(network, ALL_V[:7], temperatures=5, progress=False)
     np.testing.assert_array_equal(whole[:7], part)
@@ -320,7 +319,7 @@ def test_an_image_s_score_depends_on_nothing_but_seed_and_place(network):
         (strang.SGNHT(friction=5.0), None, False),
     ],
 )
-def test_it_samples_with_any_dynamics_and_goes_on_bit_for_bit(dynamics, integrator, persistent):
+def test_it_samples_with_any_dynamics_and_resumes_bit_for_bit(dynamics, integrator, persistent):
     rows = np.random.default_rng(0).integers(0, 2, (30, M)).astype(np.uint8)
     model = SBN(J, M, sweeps=2).started_at(rows)
     data = strang.data.arrays(rows, batch_size=7, batch_order="reshuffled")
@@ -347,7 +346,7 @@ def test_persistent_causes_are_those_of_each_datum_s_last_visit(network):
 
 
 @pytest.mark.parametrize(
-    ("rows", "says"),
+    ("rows", "message"),
     [
         (np.eye(M) / 2, "0.5, but must be zeros and ones"),
         (255 * np.eye(M, dtype=np.uint8), "255, but must be zeros and ones"),
@@ -355,33 +354,33 @@ def test_persistent_causes_are_those_of_each_datum_s_last_visit(network):
         (np.ones(M), "visible=5 expects rows"),
     ],
 )
-def test_data_that_are_no_zeros_and_ones_are_refused(rows, says, tmp_path, network):
+def test_data_other_than_zeros_and_ones_are_refused(rows, message, tmp_path, network):
     model, settings = SBN(J, M), {"step_size": 0.01, "steps": 2, "average": None, "progress": False}
     pairs, kept = (rows, np.arange(len(rows))), strang.gradients.latent()
-    with pytest.raises(strang.InputError, match=says):
+    with pytest.raises(strang.InputError, match=message):
         model.started_at(rows)
-    with pytest.raises(strang.InputError, match=says):
+    with pytest.raises(strang.InputError, match=message):
         strang.sample(model, strang.data.arrays(rows, batch_size=2), strang.SGLD(), **settings)
-    with pytest.raises(strang.InputError, match=says):
+    with pytest.raises(strang.InputError, match=message):
         strang.sample(model, strang.data.arrays(rows, batch_size=2), strang.SGLD(), gradient=kept, **settings)
     with pytest.raises(strang.InputError, match="no single array"):
         strang.sample(model, strang.data.arrays(pairs, batch_size=2), strang.SGLD(), **settings)
     np.save(tmp_path / "x.npy", rows.astype(np.float32))
     on_disk = strang.data.files(tmp_path / "x.npy", batch_size=2)
-    if "must be" in says:  # not seen before the first step
+    if "must be" in message:  # noticed only at the first step
         with pytest.warns(UserWarning, match="diverged"):
             assert strang.sample(model, on_disk, strang.SGLD(), **settings).diverged == 1
     else:
-        with pytest.raises(strang.InputError, match=says):
+        with pytest.raises(strang.InputError, match=message):
             strang.sample(model, on_disk, strang.SGLD(), **settings)
-        with pytest.raises(strang.InputError, match=says):
+        with pytest.raises(strang.InputError, match=message):
             jax.eval_shape(model.draw_hidden, network, rows, jax.random.key(0))
 
 
 LONG = {"hidden": 3, "visible": 2, "log_odds": (0.0,) * 3}
 
 
-def test_settings_that_make_no_sense_are_refused():
+def test_invalid_settings_are_refused():
     for wrong in ({"hidden": 0}, {"hidden": 2.5}, {"hidden": 3, "sweeps": 0}, {"hidden": 3, "update": "gibs"}, LONG):
         with pytest.raises(strang.InputError):
             SBN(**wrong)

@@ -30,11 +30,11 @@ def certified(tested, batches="full", dimensions=(2,)):
     return weak_order(tested.step, tested.dynamics, batches, dimensions=dimensions)
 
 
-LIKE = [s for s in ALL if isinstance(s.dynamics, strang.SGNHT) and len(s.letters) == 7 and s.letters.isupper()]
-FEW = [s for s in ALL if s not in LIKE or s in LIKE[::4]]  # of the 24 palindromes of ABDO every fourth
+SIMILAR = [s for s in ALL if isinstance(s.dynamics, strang.SGNHT) and len(s.letters) == 7 and s.letters.isupper()]
+SELECTED = [s for s in ALL if s not in SIMILAR or s in SIMILAR[::4]]  # of the 24 palindromes of ABDO every fourth
 
 
-@pytest.mark.parametrize("tested", FEW, ids=label)
+@pytest.mark.parametrize("tested", SELECTED, ids=label)
 def test_every_step_has_the_weak_order_it_claims(tested):
     certificate = certified(tested)
     assert certificate.order == tested.step.order
@@ -102,9 +102,9 @@ def test_a_word_whose_letters_commute_is_better_than_it_looks():
 
 
 def substeps(dynamics, state, moves, gradient, noise, h):
-    """Apply (flow, share) pairs with the gradient at the current position."""
-    for flow, share in moves:
-        state = flow(dynamics, state, Substep(share * h, gradient(state.position), noise, h))
+    """Apply (flow, fraction of the step) pairs with the gradient at the current position."""
+    for flow, fraction in moves:
+        state = flow(dynamics, state, Substep(fraction * h, gradient(state.position), noise, h))
     return state
 
 
@@ -222,8 +222,8 @@ def test_the_reference_is_the_generator(dynamics):
 
         once = generator(lambda y: (1 + direction @ (y - point)) ** 8)
         expected = [jax.jit(once)(point), jax.jit(generator(once))(point) / 2]
-        found = exact_coefficients(dynamics, problem, 1, 3, 0.01)[0, 0, 1:3]
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+        coefficients = exact_coefficients(dynamics, problem, 1, 3, 0.01)[0, 0, 1:3]
+    np.testing.assert_allclose(coefficients, expected, rtol=1e-9)
 
 
 def gaussian_moment(powers) -> int:
@@ -313,7 +313,7 @@ def test_the_second_moment_over_a_period_is_that_of_a_long_run_of_moments(foreve
     transition, push, noise = (m[0] for m in maps)
     mean, second = np.zeros(2), np.zeros((2, 2))
     for _ in range(400):
-        after, found = [], []
+        after, second_moments = [], []
         for order in ([0, 1],) if forever else ([0, 1], [1, 0]):
             m, s = mean, second
             for batch in order:
@@ -321,10 +321,10 @@ def test_the_second_moment_over_a_period_is_that_of_a_long_run_of_moments(foreve
                 s = transition @ s @ transition.T + noise @ noise.T
                 s = s + np.outer(transition @ m, b) + np.outer(b, transition @ m) + np.outer(b, b)
                 m = transition @ m + b
-                found.append(s[0, 0])
+                second_moments.append(s[0, 0])
             after.append((m, s))
         mean, second = (np.mean(part, axis=0) for part in zip(*after, strict=True))
-    assert second_moment(maps, rows, forever)[0] == pytest.approx(np.mean(found), rel=1e-12)
+    assert second_moment(maps, rows, forever)[0] == pytest.approx(np.mean(second_moments), rel=1e-12)
 
 
 @pytest.mark.parametrize("function", [weak_order, invariant_order])

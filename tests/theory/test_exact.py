@@ -67,7 +67,7 @@ SETTINGS = [
 
 
 def one_period(setting: Setting) -> list[tuple[tuple[int, ...], ...]]:
-    """All equally likely row lists, one a step, until the order starts afresh."""
+    """All equally likely row lists, one per step, until the order starts afresh."""
     rows, n = range(setting.size), setting.batch
     if setting.order == "iid":
         draws = product(rows, repeat=n) if setting.replacement else permutations(rows, n)
@@ -141,13 +141,13 @@ def enumerated(dynamics, word, setting: Setting, sizes, burn_in: int):
 
 def run(dynamics, word, setting: Setting, step_size, **options):
     data, step = SKEWED[: setting.size], strang.spell(dynamics, word)
-    given = {
+    settings = {
         "batch_size": setting.batch,
         "batch_order": setting.order,
         "replacement": setting.replacement,
         "steps": setting.steps,
     }
-    return finite_time(step, dynamics, data=data, step_size=step_size, **{**given, **MODEL, **options})
+    return finite_time(step, dynamics, data=data, step_size=step_size, **{**settings, **MODEL, **options})
 
 
 @every_step
@@ -156,9 +156,9 @@ def test_equals_enumeration(dynamics, word, setting, monkeypatch):
     monkeypatch.setattr(exact, "BLOCK", 3)  # so that a few independent steps are more than one period
     l = np.arange(1.0, setting.steps + 1)
     for shape, burn_in in ((fixed, 0), (fixed, 2), (decreasing, 1)):
-        found = run(dynamics, word, setting, 0.15 if shape is fixed else shape, burn_in=burn_in)
+        result = run(dynamics, word, setting, 0.15 if shape is fixed else shape, burn_in=burn_in)
         truth = enumerated(dynamics, word, setting, shape(l), burn_in)
-        np.testing.assert_allclose([found.bias, found.mse], truth, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose([result.bias, result.mse], truth, rtol=1e-12, atol=1e-13)
 
 
 def test_enumeration_tells_the_orders_apart():
@@ -168,8 +168,8 @@ def test_enumeration_tells_the_orders_apart():
         Setting(4, 2, "iid", True, 4),
         *(s._replace(size=4, batch=2, steps=4) for s in SETTINGS[2:4] + SETTINGS[9:10]),
     ]
-    found = [enumerated(*STEPS[0], setting, sizes, 0)[1] for setting in settings]
-    assert np.abs(np.subtract.outer(found, found))[np.triu_indices(4, 1)].min() > 1e-4
+    mse = [enumerated(*STEPS[0], setting, sizes, 0)[1] for setting in settings]
+    assert np.abs(np.subtract.outer(mse, mse))[np.triu_indices(4, 1)].min() > 1e-4
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: "-".join(map(str, setting)))
@@ -202,26 +202,26 @@ def test_long_runs_reach_the_invariant_measure(dynamics, word, replacement):
     shrink = 1.0 if replacement else 4 / 5  # finite population: (N - n)/(N - 1)
     noise = 6**2 / 2 * SKEWED.var() / NOISE_VAR**2 * shrink
     linear = linearise(strang.spell(dynamics, word), dynamics, target.precision, h)
-    found = run(dynamics, word, setting, h, burn_in=10**5)
+    result = run(dynamics, word, setting, h, burn_in=10**5)
     expected = covariance(linear, noise)[0, 0] - 1 / target.precision
-    assert found.bias == pytest.approx(expected, rel=1e-9, abs=1e-10)
+    assert result.bias == pytest.approx(expected, rel=1e-9, abs=1e-10)
 
 
 def test_the_variance_vanishes_and_the_bias_does_not():
     """Erratum A15: at a fixed step size the variance falls like 1/L and bias² stays."""
     stops = [10**5, 10**7]
-    found = run(*STEPS[0], Setting(6, 2, "reshuffled", False, 10**7), 0.1, at=stops)
-    variance = found.mse - found.bias**2
+    result = run(*STEPS[0], Setting(6, 2, "reshuffled", False, 10**7), 0.1, at=stops)
+    variance = result.mse - result.bias**2
     assert variance[0] / variance[1] == pytest.approx(100, rel=1e-2)
-    assert found.bias[0] == pytest.approx(found.bias[1], rel=1e-2)
+    assert result.bias[0] == pytest.approx(result.bias[1], rel=1e-2)
 
 
 def test_instability_is_infinite_and_silent():
     for order in ("full", "iid", "reshuffled", "symmetric", "cyclic"):
         for step_size in (5.0, lambda l: 5.0 - 1e-6 * l):
-            found = run(*STEPS[0], Setting(6, 2, order, False, 10**4), step_size, at=[1, 10**4])
-            assert np.isfinite(found.bias[0])
-            assert found.bias[1] == found.mse[1] == np.inf
+            result = run(*STEPS[0], Setting(6, 2, order, False, 10**4), step_size, at=[1, 10**4])
+            assert np.isfinite(result.bias[0])
+            assert result.bias[1] == result.mse[1] == np.inf
 
 
 def test_sweep_moments_are_means_over_permutations():
@@ -233,7 +233,7 @@ def test_sweep_moments_are_means_over_permutations():
         count = sums.shape[1]
         forms = rng.normal(size=(2, count, count))
         forms = forms + np.swapaxes(forms, 1, 2)
-        over = expectations(forms, sweep_moments(values, batch, count))
+        over = expectations(forms, sweep_moments(values, batch))
         quadratic = np.einsum("dj,ijk,dk->di", sums, forms, sums)
         np.testing.assert_allclose(over.mean, quadratic.mean(0), rtol=1e-11)
         np.testing.assert_allclose(over.third, quadratic.T @ sums / len(sums), rtol=1e-11, atol=1e-11)
@@ -264,11 +264,11 @@ def simulated(order, chains, steps, h, friction, amplification, seed):
 def test_simulation_agrees(order):
     """Six comparisons at |z| < 5: a false alarm in 3e-6 of all seeds. With 10 % too much noise both must fail."""
     steps, h, friction = 50, 0.1, 1.5
-    found = run(strang.SGHMC(friction), "chen:ABOBA", Setting(6, 2, order, False, steps), h)
+    result = run(strang.SGHMC(friction), "chen:ABOBA", Setting(6, 2, order, False, steps), h)
 
     def scores(amplification):
-        error = simulated(order, 20_000, steps, h, friction, amplification, seed=1) - found.truth
-        samples = np.stack([error - found.bias, error**2 - found.mse])
+        error = simulated(order, 20_000, steps, h, friction, amplification, seed=1) - result.truth
+        samples = np.stack([error - result.bias, error**2 - result.mse])
         return np.abs(samples.mean(1)) / samples.std(1) * np.sqrt(samples.shape[1])
 
     assert (scores(1.0) < 5).all()

@@ -40,8 +40,8 @@ def test_additive_noise_has_the_linear_theorys_variance(name):
     step = strang.spell(dynamics, name)
     noisy = affine([K, K], [V**0.5, -(V**0.5)])
     for order, noise in (("full", 0.0), ("iid", V)):
-        found = K * invariant_average(step, dynamics, noisy, step_size=h, batch_order=order)
-        assert found == pytest.approx(variance_ratio(step, dynamics, K, h, noise), rel=1e-11)
+        average = K * invariant_average(step, dynamics, noisy, step_size=h, batch_order=order)
+        assert average == pytest.approx(variance_ratio(step, dynamics, K, h, noise), rel=1e-11)
 
 
 @pytest.mark.parametrize("name", ["chen:ABOBA", "leimkuhler:ABOBA", "euler-old", "euler-new"])
@@ -120,8 +120,8 @@ def test_random_slopes_have_the_variance_of_the_moment_equations(name, order):
     dynamics, h = dynamics_of(name), 0.23
     step = strang.spell(dynamics, name)
     maps = [moment_map(step, dynamics, k, c, h) for k, c in zip(SLOPES, OFFSETS, strict=True)]
-    found = invariant_average(step, dynamics, PULLS, step_size=h, batch_order=order)
-    assert found == pytest.approx(second_moment(maps, order), rel=1e-10)
+    average = invariant_average(step, dynamics, PULLS, step_size=h, batch_order=order)
+    assert average == pytest.approx(second_moment(maps, order), rel=1e-10)
 
 
 DATA, PRIOR_VAR, NOISE_VAR = np.array([-0.4, 0.3, 1.9, 4.0]), 2.0, 0.8
@@ -145,7 +145,7 @@ def test_the_order_of_products_matters(monkeypatch):
     assert invariant_average("euler-old", SGHMC, PULLS, **settings) == pytest.approx(right, rel=1e-10)
 
     def last_first(one, rest):
-        return galerkin.Operator(rest.matrix @ one.matrix, one.seen + one.matrix @ rest.seen)
+        return galerkin.Operator(rest.matrix @ one.matrix, one.value + one.matrix @ rest.value)
 
     monkeypatch.setattr(galerkin, "then", last_first)
     assert invariant_average("euler-old", SGHMC, PULLS, **settings) != pytest.approx(right, rel=1e-3)
@@ -162,11 +162,11 @@ def test_other_functions():
     variance = closed.variance_ratio(strang.spell(SGHMC, "chen:ABOBA"), SGHMC, 1.3, 0.2) / 1.3
     settings = {"step_size": 0.2, "batch_order": "full"}
     pull = affine([1.3], [-1.3])  # around 1
-    found = invariant_average("chen:ABOBA", SGHMC, pull, degree=4, function=lambda q: (q - 1) ** 4, **settings)
-    assert found == pytest.approx(3 * variance**2, rel=1e-11)
+    average = invariant_average("chen:ABOBA", SGHMC, pull, degree=4, function=lambda q: (q - 1) ** 4, **settings)
+    assert average == pytest.approx(3 * variance**2, rel=1e-11)
     fine = {"degree": 30, "center": 1.0, "scale": (variance**0.5, 1.0)}
-    found = invariant_average("chen:ABOBA", SGHMC, pull, function=lambda q: jnp.cos(q - 1), **fine, **settings)
-    assert found == pytest.approx(np.exp(-variance / 2), rel=1e-11)
+    average = invariant_average("chen:ABOBA", SGHMC, pull, function=lambda q: jnp.cos(q - 1), **fine, **settings)
+    assert average == pytest.approx(np.exp(-variance / 2), rel=1e-11)
 
 
 def test_an_unstable_step_has_infinite_averages():
@@ -244,9 +244,9 @@ def test_orders_in_the_step_size(order, halves, expected):
 def test_fewer_nodes_for_several_normals_are_enough(monkeypatch):
     settings = {"step_size": 0.3, "batch_order": "iid", "degree": (32, 12), "scale": (0.85, 1.0)}
     few = invariant_average("opsi4o-yoshida", FRICTION, HALVES, **settings)
-    monkeypatch.setitem(galerkin.ENOUGH, 2, 20)
+    monkeypatch.setitem(galerkin.MAX_NODES, 2, 20)
     assert few == pytest.approx(invariant_average("opsi4o-yoshida", FRICTION, HALVES, **settings), rel=1e-9)
-    monkeypatch.setitem(galerkin.ENOUGH, 2, 4)
+    monkeypatch.setitem(galerkin.MAX_NODES, 2, 4)
     assert few != pytest.approx(invariant_average("opsi4o-yoshida", FRICTION, HALVES, **settings), rel=1e-9)
 
 
@@ -272,10 +272,10 @@ def test_sgld_has_the_law_of_its_transfer_kernel(order):
     kernels = [np.exp(-((q[:, None] - q + h * pull) ** 2) / (4 * h)) for pull in pulls]
     kernels = [kernel / kernel.sum(0) for kernel in kernels]
     exact = enumerated(kernels, "iid" if order == "full" else order, np.ones(len(q)), q**2)
-    found = invariant_average(
+    average = invariant_average(
         "euler", strang.SGLD(), HALVES, step_size=h, batch_order=order, degree=90, scale=(0.85, 1.0)
     )
-    assert found == pytest.approx(exact, rel=1e-9)
+    assert average == pytest.approx(exact, rel=1e-9)
 
 
 def test_simulation():
@@ -296,7 +296,7 @@ def test_simulation():
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "text"),
     [
         ({"batch_order": "random"}, "batch_order 'random' is unknown"),
         ({"batch_order": "reshuffled", "gradients": affine([1.0] * 11, [0.0] * 11)}, "10 or fewer"),
@@ -312,7 +312,7 @@ def test_simulation():
         ({"step": "ABOBA"}, "ambiguous"),
     ],
 )
-def test_bad_input_is_refused(change, says):
+def test_bad_input_is_refused(change, text):
     good = {"step": "chen:ABOBA", "dynamics": SGHMC, "gradients": affine([1.0], [0.0]), "step_size": 0.1}
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=text):
         invariant_average(**(good | change))

@@ -6,6 +6,7 @@ import scipy.linalg
 
 import strang
 from schemes import ALL, label, scheme
+from strang.cli.schemes import integrators
 from strang.theory.cubature import circle
 from strang.theory.linear import covariance, linearise, spectral_radius, stability_limit, variance_ratio
 from strang.util.errors import InputError
@@ -67,8 +68,8 @@ def test_closed_forms(name):
     step = scheme(name, (strang.SGLD, strang.SGHMC)).step
     for K, D, h, V in stable_draws(name):
         for noise in (0.0, V):
-            found = variance_ratio(step, dynamics_of(name, D), K, h, noise)
-            assert found == pytest.approx(CLOSED[name](K, D, h, noise), rel=1e-9)
+            ratio = variance_ratio(step, dynamics_of(name, D), K, h, noise)
+            assert ratio == pytest.approx(CLOSED[name](K, D, h, noise), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["leimkuhler:BAOAB", "leimkuhler:BAOA", "nogin"])
@@ -91,17 +92,17 @@ def test_known_gradient_noise_is_taken_out():
 @pytest.mark.parametrize("name", CLOSED)
 def test_the_continuation_to_complex_step_sizes_is_analytic(name):
     step, h = scheme(name, (strang.SGLD, strang.SGHMC)).step, circle(0.2)
-    found = variance_ratio(step, dynamics_of(name, 1.3), 1.0, h, 0.5)
-    np.testing.assert_allclose(found, CLOSED[name](1.0, 1.3, h, 0.5), rtol=1e-10)
+    ratio = variance_ratio(step, dynamics_of(name, 1.3), 1.0, h, 0.5)
+    np.testing.assert_allclose(ratio, CLOSED[name](1.0, 1.3, h, 0.5), rtol=1e-10)
 
 
 @pytest.mark.parametrize("tested", LINEAR, ids=label)
 def test_the_covariance_is_that_of_scipys_lyapunov_equation(tested):
     maps = linearise(tested.step, tested.dynamics, 1.0, np.array([0.05, 0.3, 0.6]))
-    for transition, push, noise, found in zip(*maps, covariance(maps, 0.4), strict=True):
+    for transition, push, noise, solution in zip(*maps, covariance(maps, 0.4), strict=True):
         drive = noise @ noise.T + 0.4 * np.outer(push, push)
         np.testing.assert_allclose(
-            found, scipy.linalg.solve_discrete_lyapunov(transition, drive), rtol=1e-9, atol=1e-12
+            solution, scipy.linalg.solve_discrete_lyapunov(transition, drive), rtol=1e-9, atol=1e-12
         )
 
 
@@ -123,9 +124,9 @@ def test_the_covariance_is_that_of_scipys_lyapunov_equation(tested):
 def test_first_unstable_step_sizes_of_the_papers_model(name, friction, limit):
     step = scheme(name, (strang.SGLD, strang.SGHMC)).step
     dynamics, K = dynamics_of(name, friction), 1001.0
-    found = stability_limit(step, dynamics, K)
-    assert np.ceil(found * 1e4) / 1e4 == pytest.approx(limit, abs=1e-9)  # the first unstable multiple of 1e-4
-    inside, outside = spectral_radius(step, dynamics, K, np.array([0.999, 1.001]) * found)
+    computed = stability_limit(step, dynamics, K)
+    assert np.ceil(computed * 1e4) / 1e4 == pytest.approx(limit, abs=1e-9)  # the first unstable multiple of 1e-4
+    inside, outside = spectral_radius(step, dynamics, K, np.array([0.999, 1.001]) * computed)
     assert inside < 1 < outside
 
 
@@ -148,3 +149,30 @@ def test_a_step_size_below_the_limit_has_none():
 def test_a_thermostat_is_refused():
     with pytest.raises(InputError, match="a thermostat's step is not linear"):
         variance_ratio(scheme("chen:ABOBA", strang.SGNHT).step, strang.SGNHT(), 1.0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("precision", "friction", "h"), [(1e-300, 1e300, 0.005), (1e-30, 1.0, 1e300), (1.0, 1e-300, 0.1), (1.0, 1.0, 1e-15)]
+)
+def test_numbers_beyond_double_precision_are_refused(precision, friction, h):
+    with pytest.raises(InputError, match="double precision cannot resolve"):
+        variance_ratio(scheme("chen:ABOBA").step, strang.SGHMC(friction=friction), precision, h)
+
+
+def test_stability_limits_far_from_one_over_root_K():
+    assert stability_limit(scheme("euler", strang.SGLD).step, strang.SGLD(), 1e-6) == pytest.approx(2e6, rel=1e-9)
+    stiff = stability_limit(scheme("euler-old").step, strang.SGHMC(friction=1e9), 1.0)
+    assert stiff == pytest.approx(2e-9, rel=1e-9)
+
+
+@pytest.mark.parametrize("K", [1e-300, 1.0, 1e300])
+@pytest.mark.parametrize("D", [1e-300, 1e300])
+@pytest.mark.parametrize("h", [1e-300, 0.1, 1e300])
+def test_strang_integrators_ends_with_a_table_or_one_sentence(K, D, h, capsys):
+    try:
+        integrators(dynamics="sghmc", precision=K, friction=D, step_size=h, gradient_noise=1e300)
+        sentence = ""
+    except InputError as error:
+        sentence = str(error)
+    table = capsys.readouterr().out
+    assert ("write" in sentence and not table) or ("chen:ABOBA" in table and "nan" not in table)

@@ -51,14 +51,14 @@ def test_known_noise_is_taken_out(name):
 def test_stability_limit_is_the_spectral_one(kind, name, friction, precision):
     dynamics = kind() if kind is strang.SGLD else kind(friction)
     step = strang.spell(dynamics, name)
-    found = theory.stability_limit(step, dynamics, precision)
-    if found == np.inf:  # up to rounding: the slow eigenvalue tends to 1
+    limit = theory.stability_limit(step, dynamics, precision)
+    if limit == np.inf:  # up to rounding: the slow eigenvalue tends to 1
         assert linear.spectral_radius(step, dynamics, precision, np.geomspace(1e-3, 100, 200)).max() < 1 + 1e-12
     else:
-        assert found == pytest.approx(linear.stability_limit(step, dynamics, precision), rel=1e-9)
+        assert limit == pytest.approx(linear.stability_limit(step, dynamics, precision), rel=1e-9)
 
 
-def test_overdamped_chen_never_explodes():
+def test_overdamped_chen_is_always_stable():
     assert theory.stability_limit(ABOBA, strang.SGHMC(9.0), 2.0) == np.inf
     assert np.isfinite(theory.stability_limit(ABOBA, strang.SGHMC(1.0), 2.0))
 
@@ -119,17 +119,17 @@ def test_exact_optima_follow_the_rates(goal, model, init_var, noise):
 
 
 def test_best_exact_step_size_beats_a_dense_grid():
-    given = {**QUIET, "steps": 2000, "init_var": 4.0}
+    settings = {**QUIET, "steps": 2000, "init_var": 4.0}
     grid = np.geomspace(0.05, 3, 150)
     for goal, shape in (("mse", None), ("bias", None), ("mse", lambda l: l**-0.2)):
-        best = theory.best_exact_step_size(ABOBA, SGHMC, goal=goal, shape=shape, largest=3.0, **given)
+        best = theory.best_exact_step_size(ABOBA, SGHMC, goal=goal, shape=shape, largest=3.0, **settings)
         sizes = grid if shape is None else [lambda l, c=c: c * l**-0.2 for c in grid]
-        errors = [abs(getattr(finite_time(ABOBA, SGHMC, step_size=h, **given), goal)) for h in sizes]
+        errors = [abs(getattr(finite_time(ABOBA, SGHMC, step_size=h, **settings), goal)) for h in sizes]
         assert best.error <= min(errors)
         if goal == "mse":
             assert best.step_size == pytest.approx(grid[np.argmin(errors)], rel=0.04)
     with pytest.raises(strang.InputError, match="one-dimensional"):
-        theory.best_exact_step_size(ABOBA, SGHMC, **{**given, "data": [[1.0]]})
+        theory.best_exact_step_size(ABOBA, SGHMC, **{**settings, "data": [[1.0]]})
 
 
 @pytest.mark.parametrize(("noise", "before", "after"), [(0.0, 2, 4), (5.0, 1, 2)])

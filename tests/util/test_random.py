@@ -21,7 +21,7 @@ def keys():
 
 
 def test_threefry_is_jax_own(keys):
-    """The same words as `jax.random` makes of the same key and counter."""
+    """The same bits as `jax.random` makes of the same key and counter."""
     with jax.threefry_partitionable(False):
         expected = jax.random.key_data(jax.random.split(random.jax_key(keys[0]), 4))
     counters = jnp.arange(8, dtype=jnp.uint32)

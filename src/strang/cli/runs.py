@@ -33,7 +33,7 @@ def report(
     from strang.report import stored as reports
     from strang.util.files import replace_file, replacing
 
-    found = reports.report(folder)
+    content = reports.report(folder)
     if netcdf is not None:
         need("h5netcdf", "arviz")
         draws = reports.to_arviz(folder)
@@ -42,9 +42,9 @@ def report(
     if html is not None:
         from strang.report.stored_page import page
 
-        replace_file(html, page(found).encode())
+        replace_file(html, page(content).encode())
     written = {"page is": html, "draws are in": netcdf}
-    emit(found, json, [*reports.describe(found), *(f"the {what} {path}" for what, path in written.items() if path)])
+    emit(content, json, [*reports.describe(content), *(f"the {what} {path}" for what, path in written.items() if path)])
 
 
 def watch(folder: Folder) -> None:

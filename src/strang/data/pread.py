@@ -1,4 +1,4 @@
-"""Many small reads of a file in one compiled loop that lets go of the interpreter."""
+"""Many small reads of a file in one compiled loop that releases the interpreter lock."""
 
 import ctypes
 
@@ -11,7 +11,7 @@ _pread.restype, _pread.argtypes = ctypes.c_ssize_t, [ctypes.c_int, ctypes.c_void
 
 @numba.njit(nogil=True)
 def read_into(handle, content, lengths, offsets):
-    """Bytes from each offset on, one after the other into `content`; returns how many until one fell short."""
+    """See `strang.data.npy.read_bytes`."""
     place = content.ctypes.data
     done = np.int64(0)
     for i in range(lengths.shape[0]):

@@ -1,26 +1,28 @@
-"""Parquet and Arrow tables, copied once into one .npy file a column, so that any row can be read by itself.
+"""Parquet and Arrow tables, copied once into one `.npy` file per column, so that any row can be read by itself.
 
-The copy is made beside the table, a part of it at a time. How far it is stands in `table.json`, which is replaced after
-what it counts is on the disk: a copy that was killed goes on, and one of a table that changed since is made anew. One
+The copy is made beside the table, one part after the other. `table.json` counts the parts that are done and is replaced
+after these are on the disk: a copy that was killed goes on, and a copy of a table that has changed is made anew. One
 process copies, and others that want the same table wait for it.
 """
 
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from strang.data.disk import TABLES, files_of
+from strang.data.disk import TABLE_SUFFIXES, files_of
 from strang.util.errors import InputError, first_line, need
 from strang.util.files import hold, npy_header, replace_file, write_at
 from strang.util.progress import bar
 
 FORMAT = "strang table 1"
-ROWS = 1 << 16  # that are decoded together
-SETTLE = 1 << 26  # bytes after which the copy says how far it is
+DECODED_ROWS = 1 << 16  # decoded together
+SYNC_BYTES = 1 << 26  # after which the copy notes how far it is
 
 
 class Part(NamedTuple):
@@ -37,9 +39,9 @@ class Column(NamedTuple):
 
 
 def open_table(path: Path, cache: Path | None, columns: list[str] | None) -> dict[str, Path]:
-    """The columns of a table as .npy files, by name."""
+    """Copies a table if that is not done yet, and returns the `.npy` file of each column by name."""
     pa = need("pyarrow", "tables")
-    paths = files_of(path, TABLES) if path.is_dir() else [path]
+    paths = files_of(path, TABLE_SUFFIXES) if path.is_dir() else [path]
     try:
         parts = [part for each in paths for part in parts_of(each)]
         columns = list(next(parts[0].batches()).schema.names) if columns is None else list(columns)
@@ -57,110 +59,91 @@ def open_table(path: Path, cache: Path | None, columns: list[str] | None) -> dic
 
 
 def parts_of(path: Path) -> list[Part]:
-    """A Parquet file by row groups, an Arrow file by record batches."""
+    """The row groups of a Parquet file, or the record batches of an Arrow file."""
     if not path.is_file():
         raise InputError(f"there is no file {path}.")
     if path.suffix == ".parquet":
         file = need("pyarrow.parquet", "tables").ParquetFile(path, page_checksum_verification=True)
-
-        def group(number: int) -> Callable[[], Iterator[Any]]:
-            return lambda: file.iter_batches(ROWS, row_groups=[number])
-
-        groups = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
-        return [Part(rows, group(number)) for number, rows in enumerate(groups) if rows]
-    pa = need("pyarrow", "tables")
-    reader = pa.ipc.open_file(pa.memory_map(str(path)))
-
-    def batch(number: int) -> Callable[[], Iterator[Any]]:
-        return lambda: iter([reader.get_batch(number)])
-
-    counts = (reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
-    return [Part(rows, batch(number)) for number, rows in enumerate(counts) if rows]
+        counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+        readers = [partial(file.iter_batches, DECODED_ROWS, row_groups=[number]) for number in range(len(counts))]
+    else:
+        pa = need("pyarrow", "tables")
+        arrow = pa.ipc.open_file(pa.memory_map(str(path)))
+        counts = [arrow.get_batch(number).num_rows for number in range(arrow.num_record_batches)]
+        readers = [partial(map, arrow.get_batch, [number]) for number in range(len(counts))]
+    return [Part(rows, read) for rows, read in zip(counts, readers, strict=True) if rows]
 
 
 def copied(folder: Path, paths: list[Path], parts: list[Part], names: list[str]) -> dict[str, Path]:
-    """The copy in this folder, gone on with where it is not whole."""
-    marks = [[path.name, (about := path.stat()).st_size, about.st_mtime_ns] for path in paths]
+    """Makes or completes the copy in this folder."""
+    marks = [[path.name, (status := path.stat()).st_size, status.st_mtime_ns] for path in paths]
     first = next(parts[0].batches())
+    columns = {}
+    for place, name in enumerate(names):
+        rows, file = plain(first, name, 0), "".join(c if c.isalnum() or c in "-_" else "_" for c in f"{place}-{name}")
+        columns[name] = Column(folder / f"{file}.npy", rows.shape[1:], rows.dtype)
     total = sum(part.rows for part in parts)
-    columns = {name: column_of(folder, f"{place}-{name}", plain(first, name, 0)) for place, name in enumerate(names)}
     asked = {"format": FORMAT, "files": marks, "columns": names, "rows": total}
     folder.mkdir(parents=True, exist_ok=True)
-    if parts_done(folder, asked) < len(parts):
+    if parts_done(folder, columns, asked) < len(parts):
         lock = hold(folder / "lock", wait=True)
         try:
-            at = copy(folder, parts, columns, asked)
+            count = copy(folder, parts, columns, asked)
         finally:
             os.close(lock)
-        if at != total:
-            raise InputError(f"{paths[0]} is damaged: it has {at:,} rows, not the {total:,} that it counts.")
+        if count != total:
+            raise InputError(f"{paths[0]} is damaged: it has {count:,} rows, but says that it has {total:,}.")
     return {name: column.path for name, column in columns.items()}
 
 
 def copy(folder: Path, parts: list[Part], columns: dict[str, Column], asked: dict[str, Any]) -> int:
-    """Copy what is missing, which may be nothing by now, and count the rows."""
-    done, total = parts_done(folder, asked), asked["rows"]
-    at, unsettled = sum(part.rows for part in parts[:done]), 0
+    """Copies the parts that are missing, which another process may have done by now, and counts the rows."""
+    done, total = parts_done(folder, columns, asked), asked["rows"]
+    at, unsynced = sum(part.rows for part in parts[:done]), 0
     if done == len(parts):
         return at
     if not done:
-        (folder / "table.json").unlink(missing_ok=True)  # what it counts is about to be written over
-    handles = [
-        os.open(column.path, os.O_RDWR | os.O_CREAT | (0 if done else os.O_TRUNC), 0o644) for column in columns.values()
-    ]
-    try:
-        for handle, column in zip(handles, columns.values(), strict=True):
-            write_at(handle, npy_header((total, *column.row), column.dtype), 0)
-        with bar(total, f"copying {', '.join(columns)}", None) as show:
-            for number, part in enumerate(parts[done:], start=done + 1):
-                for batch in part.batches():
-                    for handle, (name, column) in zip(handles, columns.items(), strict=True):
-                        rows = rows_of(batch, name, column, at)
-                        begin = len(npy_header((total, *column.row), column.dtype)) + at * rows[0].nbytes
-                        write_at(handle, rows.tobytes(), begin)
-                        unsettled += rows.nbytes
-                    at += batch.num_rows
-                    show(at)
-                if unsettled > SETTLE or number == len(parts):
-                    for handle in handles:
-                        os.fsync(handle)
-                    replace_file(folder / "table.json", json.dumps({**asked, "parts": number}).encode())
-                    unsettled = 0
-    finally:
-        for handle in handles:
-            os.close(handle)
+        (folder / "table.json").unlink(missing_ok=True)  # its parts are about to be overwritten
+    headers = {name: npy_header((total, *column.row), column.dtype) for name, column in columns.items()}
+    with ExitStack() as stack, bar(total, f"copying {', '.join(columns)}", None) as show:
+        mode = "rb+" if done else "wb+"
+        handles = {name: stack.enter_context(column.path.open(mode)).fileno() for name, column in columns.items()}
+        for name, handle in handles.items():
+            write_at(handle, headers[name], 0)
+        for number, part in enumerate(parts[done:], start=done + 1):
+            for batch in part.batches():
+                for name, column in columns.items():
+                    rows = plain(batch, name, at)
+                    if (rows.shape[1:], rows.dtype) != (column.row, column.dtype):
+                        raise InputError(
+                            f"column {name} has rows of shape {rows.shape[1:]} and dtype {rows.dtype} from row {at:,} "
+                            f"on, and {column.row} and {column.dtype} before."
+                        )
+                    write_at(handles[name], rows.tobytes(), len(headers[name]) + at * rows[0].nbytes)
+                    unsynced += rows.nbytes
+                at += batch.num_rows
+                show(at)
+            if unsynced > SYNC_BYTES or number == len(parts):
+                for handle in handles.values():
+                    os.fsync(handle)
+                replace_file(folder / "table.json", json.dumps({**asked, "parts": number}).encode())
+                unsynced = 0
     return at
 
 
-def parts_done(folder: Path, asked: dict[str, Any]) -> int:
-    """How much of what is asked for is there already."""
+def parts_done(folder: Path, columns: dict[str, Column], asked: dict[str, Any]) -> int:
+    """How many parts of what is asked for are in the folder."""
     try:
-        found = json.loads((folder / "table.json").read_bytes())
-        done = found.pop("parts")
-        return done if found == asked and isinstance(done, int) else 0
+        stored = json.loads((folder / "table.json").read_bytes())
+        done = stored.pop("parts")
+        whole = stored == asked and isinstance(done, int) and all(column.path.exists() for column in columns.values())
+        return done if whole else 0
     except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return 0
 
 
-def column_of(folder: Path, name: str, rows: np.ndarray) -> Column:
-    """How a column is stored, from its first rows."""
-    file = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
-    return Column(folder / f"{file}.npy", rows.shape[1:], rows.dtype)
-
-
-def rows_of(batch: Any, name: str, column: Column, first: int) -> np.ndarray:
-    """The next rows of a column, like those before."""
-    rows = plain(batch, name, first)
-    if (rows.shape[1:], rows.dtype) != (column.row, column.dtype):
-        raise InputError(
-            f"column {name} has rows of shape {rows.shape[1:]} and dtype {rows.dtype} from row {first:,} on, and "
-            f"{column.row} and {column.dtype} before."
-        )
-    return rows
-
-
 def plain(batch: Any, name: str, first: int) -> np.ndarray:
-    """A column as an array: numbers, or lists of equally many numbers."""
+    """Converts a column of numbers, or of equally long lists of numbers, to an array."""
     if name not in batch.schema.names:
         raise InputError(f"there is no column {name!r}; choose from: {', '.join(batch.schema.names)}.")
     types = need("pyarrow", "tables").types
@@ -174,7 +157,7 @@ def plain(batch: Any, name: str, first: int) -> np.ndarray:
         row.append(len(values.flatten()) // len(values))
         values = values.flatten()
     if missing:
-        raise InputError(f"column {name} has a missing value in rows {first:,} to {first + len(batch) - 1:,}; mend it.")
+        raise InputError(f"column {name} has a missing value in rows {first:,} to {first + len(batch) - 1:,}; fill it.")
     array = values.to_numpy(zero_copy_only=False)
     if array.dtype.kind not in "fiub":
         raise InputError(f"column {name} has type {values.type}, not numbers; choose others with columns=[...].")

@@ -9,7 +9,10 @@ from strang.dynamics.sgrhmc import SGRHMC as SGRHMC
 from strang.dynamics.sgrld import SGRLD as SGRLD
 from strang.util.errors import choose
 
-DYNAMICS: dict[str, Any] = {kind.__name__.lower(): kind for kind in (SGLD, SGHMC, SGNHT, SGRHMC, SGRLD)}
+# By their names in small letters: every dynamics that is imported here.
+DYNAMICS: dict[str, Any] = {
+    name.lower(): kind for name, kind in globals().items() if hasattr(kind, "default_integrator")
+}
 
 
 def dynamics_class(name: str) -> Any:

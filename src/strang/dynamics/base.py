@@ -2,7 +2,10 @@
 
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from strang.util.trees import Tree
+import jax
+import jax.numpy as jnp
+
+from strang.util.trees import Tree, dot, size, zeros
 
 
 @runtime_checkable
@@ -21,7 +24,7 @@ class Dynamics(Protocol):
         """The state at the start, from a position and standard normals like it."""
 
     def coordinates(self, state: Any) -> tuple[Tree, ...]:
-        """What the SDE moves."""
+        """The parts of the state that the SDE moves."""
 
     def at(self, *coordinates: Tree) -> Any:
         """The state with these coordinates."""
@@ -31,3 +34,27 @@ class Dynamics(Protocol):
 
     def diffusion(self, state: Any) -> tuple[Tree, ...]:
         """The SDE's dW part: amplitudes, coordinate by coordinate."""
+
+
+class SecondOrder:
+    """What dynamics with a momentum share: the SDE moves the whole state, and its noise √(2D) dW the momentum alone."""
+
+    friction: Any
+    state: ClassVar[type]
+    alphabets: ClassVar[dict]
+    steps: ClassVar[dict] = {}
+    default_integrator: ClassVar[str] = "chen:ABOBA"
+
+    def coordinates(self, state: Any) -> tuple[Tree, ...]:
+        return tuple(state)
+
+    def at(self, *coordinates: Tree) -> Any:
+        return self.state(*coordinates)
+
+    def diffusion(self, state: Any) -> tuple[Tree, ...]:
+        amplitude = jax.tree.map(lambda p: jnp.full_like(p, jnp.sqrt(2 * self.friction)), state.momentum)
+        return tuple(zeros(state)._replace(momentum=amplitude))
+
+    def temperature(self, state: Any):
+        """The kinetic temperature p·p/n, whose mean should be 1."""
+        return dot(state.momentum, state.momentum) / size(state.momentum)

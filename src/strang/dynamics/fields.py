@@ -1,4 +1,4 @@
-"""What the fields of a dynamics are: they say so of themselves, and what is checked, shown and certified follows."""
+"""Fields of a dynamics, which say how they are checked, reported and certified."""
 
 from dataclasses import MISSING, field, fields
 from typing import Any
@@ -9,7 +9,7 @@ PER_CHAIN, PER_COORDINATE = "chain", "coordinate"
 
 
 def number(default: Any, *, positive: bool = False, per: str = PER_CHAIN, example: Any = None) -> Any:
-    """A field that is a number.
+    """Declares a field that is a number.
 
     Args:
         default: its default.
@@ -22,10 +22,10 @@ def number(default: Any, *, positive: bool = False, per: str = PER_CHAIN, exampl
 
 
 def setting(default: Any = MISSING, *, example: Any = None, constant: Any = None) -> Any:
-    """A field that is part of the code, such as a name or a metric's function.
+    """Declares a field that is part of the code, such as a name or a metric's function.
 
     Args:
-        default: its default; without one it must be given.
+        default: its default; without one, users must write it.
         example: what steps are certified with; by default the default.
         constant: for a metric, one that does not depend on the position, with which steps are linear on Gaussians.
     """
@@ -38,17 +38,17 @@ def numbers(dynamics: Any, per: str | None = None) -> dict[str, Any]:
     return {f.name: getattr(dynamics, f.name) for f in chosen if per in (None, f.metadata.get("per", PER_CHAIN))}
 
 
-def make(kind: type, **given: Any) -> Any:
-    """The dynamics with the fields given; those that are None are left to their defaults."""
-    given = {name: value for name, value in given.items() if value is not None}
-    known, name = {f.name: f for f in fields(kind)}, kind.__name__.lower()
-    for other in given:
-        if other not in known:
-            raise InputError(f"{name} has no {other.replace('_', ' ')}; leave it out.")
-    missing = [f.name for f in known.values() if f.default is MISSING and f.name not in given]
+def make(kind: type, **values: Any) -> Any:
+    """Makes a dynamics with these fields; those that are None get their defaults."""
+    values = {name: value for name, value in values.items() if value is not None}
+    known, label = {f.name: f for f in fields(kind)}, kind.__name__.lower()
+    for name in values:
+        if name not in known:
+            raise InputError(f"{label} has no {name.replace('_', ' ')}; leave it out.")
+    missing = [f.name for f in known.values() if f.default is MISSING and f.name not in values]
     if missing:
-        raise InputError(f"{name} needs a {missing[0]}, which is a function: use strang.sample, or choose sghmc.")
-    return kind(**given)
+        raise InputError(f"{label} needs a {missing[0]}, which is a function: use strang.sample, or choose sghmc.")
+    return kind(**values)
 
 
 def is_linear(dynamics: Any) -> bool:
@@ -57,13 +57,11 @@ def is_linear(dynamics: Any) -> bool:
 
 
 def example(dynamics: Any, constant: bool = False) -> Any:
-    """The dynamics itself, or of a class an instance with ordinary numbers, such as steps are certified with; with
-    `constant` its metric does not depend on the position."""
+    """Makes an instance of a class with the numbers that steps are certified with, and returns an instance as it is;
+    with `constant` the metric does not depend on the position."""
     if not isinstance(dynamics, type):
         return dynamics
-    keys = ("constant", "example") if constant else ("example",)
-
-    def chosen(metadata: Any) -> Any:
-        return next((metadata[key] for key in keys if metadata.get(key) is not None), None)
-
-    return make(dynamics, **{f.name: chosen(f.metadata) for f in fields(dynamics)})
+    values = {f.name: f.metadata.get("example") for f in fields(dynamics)}
+    if constant:
+        values |= {f.name: value for f in fields(dynamics) if (value := f.metadata.get("constant")) is not None}
+    return make(dynamics, **values)

@@ -5,6 +5,7 @@ Paper: density exp(−U + p·p/2), generator with 2D. We: the minus sign and D, 
 printed updates; a generator with 2D samples at temperature 2 (errata A1, A3).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,12 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from strang.dynamics.base import SecondOrder
 from strang.dynamics.fields import PER_COORDINATE, number
 from strang.integrators.exponentials import decay, tanh_gap
 from strang.integrators.high_order import MCLACHLAN, YOSHIDA, leapfrogs, quicsort
 from strang.integrators.words import Piece, Step, Substep, spell
 from strang.util.errors import InputError
-from strang.util.trees import Tree, add, axpy, cast, dot, multiply, scale, size, spread, zeros
+from strang.util.trees import Tree, add, axpy, cast, multiply, scale, spread
 
 
 class SGHMCState(NamedTuple):
@@ -27,52 +29,40 @@ class SGHMCState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class SGHMC:
-    """`friction` is D. `gradient_noise` is a known variance V of the minibatch gradient, one number or one per
-    coordinate, whose share h V / 2 of the diffusion the `chen:` words, the Eulers and `nogin` take out of their own
-    noise."""
+class SGHMC(SecondOrder):
+    """Stochastic-gradient Hamiltonian Monte Carlo: second-order Langevin dynamics.
+
+    Args:
+        friction: D; one number, or one per chain.
+        gradient_noise: the variance V of the minibatch gradient, if it is known; one number, or one per coordinate. The
+            `chen:` words, the Eulers and `nogin` reduce their own noise by what it adds to the diffusion.
+
+    Example:
+        >>> dynamics = SGHMC(friction=5.0)
+        >>> spell(dynamics, dynamics.default_integrator).order
+        2
+    """
 
     friction: Any = number(10.0, positive=True, example=1.3)
     gradient_noise: Any = number(0.0, per=PER_COORDINATE)
 
-    alphabets: ClassVar[dict]
-    steps: ClassVar[dict]
-    default_integrator: ClassVar[str] = "chen:ABOBA"
+    state: ClassVar[type] = SGHMCState
     corrected: ClassVar[tuple[str, ...]] = ("chen:", "euler-", "nogin")  # the integrators that use gradient_noise
     linear: ClassVar[bool] = True
 
     def init(self, position: Tree, noise: Tree) -> SGHMCState:
         return SGHMCState(position, noise)
 
-    def coordinates(self, state: SGHMCState) -> tuple[Tree, ...]:
-        """What the SDE moves."""
-        return tuple(state)
-
-    def at(self, position: Tree, momentum: Tree) -> SGHMCState:
-        """The state with these coordinates."""
-        return SGHMCState(position, momentum)
-
     def drift(self, state: SGHMCState, gradient) -> tuple[Tree, ...]:
-        """The SDE's dt part, coordinate by coordinate."""
         force = scale(-1.0, gradient(state.position))
         return state.momentum, axpy(-self.friction, state.momentum, force)
 
-    def diffusion(self, state: SGHMCState) -> tuple[Tree, ...]:
-        """The SDE's dW part: amplitudes, coordinate by coordinate."""
-        return zeros(state.position), jax.tree.map(
-            lambda p: jnp.full_like(p, jnp.sqrt(2 * self.friction)), state.momentum
-        )
-
-    def temperature(self, state: SGHMCState):
-        """p·p/n, whose mean should be 1."""
-        return dot(state.momentum, state.momentum) / size(state.momentum)
-
     def check(self, step: Step, h: float) -> None:
-        """A known gradient variance can only be taken out of a noise that is larger; `h` is the largest step size."""
-        known = np.concatenate([np.ravel(v) for v in jax.tree.leaves(self.gradient_noise)])
-        if not (known >= 0).all():
-            raise InputError(f"gradient_noise is {known.min()}; a variance is not negative.")
-        variance = float(known.max(initial=0))
+        """Raises unless the step's own noise exceeds the known gradient noise; `h` is the largest step size."""
+        variances = np.concatenate([np.ravel(v) for v in jax.tree.leaves(self.gradient_noise)])
+        if not (variances >= 0).all():
+            raise InputError(f"gradient_noise is {variances.min()}; a variance is not negative.")
+        variance = float(variances.max(initial=0))
         if variance == 0:
             return
         if not step.name.startswith(self.corrected):
@@ -81,10 +71,10 @@ class SGHMC:
                 "leave it out."
             )
         friction = float(np.min(self.friction))
-        most = 4 * np.tanh(friction * h / 2) / h**2 if step.name == "nogin" else 2 * friction / h
-        if not variance <= most:
+        limit = 4 * np.tanh(friction * h / 2) / h**2 if step.name == "nogin" else 2 * friction / h
+        if not variance <= limit:
             raise InputError(
-                f"gradient_noise {variance:g} is more than the {most:g} that {step.name!r} can take out of its own "
+                f"gradient_noise {variance:g} is more than the {limit:g} that {step.name!r} can take out of its own "
                 f"noise at step_size {h:g} and friction {friction:g}; write a smaller step, a larger batch, or more "
                 "friction."
             )
@@ -110,13 +100,17 @@ def damp_euler(dynamics, state, sub: Substep):
 
 
 def kick_and_noise(dynamics, state, sub: Substep):
-    """dp = −∇Ũ dt + √(2D) dW. Known gradient noise V adds h V dt to the diffusion's 2D dt, so that much is left out."""
-    amplitude = jax.tree.map(
-        lambda variance, p: cast(jnp.sqrt((2 * dynamics.friction - sub.step_size * variance) * sub.time), p),
-        spread(dynamics.gradient_noise, state.momentum),
-        state.momentum,
+    """dp = −∇Ũ dt + √(2D) dW, less the h V dt that known gradient noise V adds to the diffusion's 2D dt."""
+    amplitude = reduced_noise(
+        dynamics, state, lambda variance: (2 * dynamics.friction - sub.step_size * variance) * sub.time
     )
     return state._replace(momentum=add(kick(dynamics, state, sub).momentum, multiply(amplitude, sub.noise[0])))
+
+
+def reduced_noise(dynamics, state, remaining: Callable) -> Tree:
+    """Amplitudes of the noise, whose variance `remaining` computes from the known variance of the gradient."""
+    variances = spread(dynamics.gradient_noise, state.momentum)
+    return jax.tree.map(lambda variance, p: cast(jnp.sqrt(remaining(variance)), p), variances, state.momentum)
 
 
 def damp_and_noise(dynamics, state, sub: Substep):
@@ -137,8 +131,7 @@ def free(dynamics, state, sub: Substep):
     r = (2/D²)(x − 2 tanh(x/2)), each written without cancellation so that float32 is good at small x.
     """
     x, (along, aside) = dynamics.friction * sub.time, sub.noise
-    reach = sub.time * decay(x)
-    moved = axpy(reach, axpy(jnp.sqrt(jnp.tanh(x / 2)), along, state.momentum), state.position)
+    moved = axpy(sub.time * decay(x), axpy(jnp.sqrt(jnp.tanh(x / 2)), along, state.momentum), state.position)
     position = axpy(sub.time * jnp.sqrt(tanh_gap(x)), aside, moved)
     momentum = axpy(jnp.sqrt(-jnp.expm1(-2 * x)), along, scale(jnp.exp(-x), state.momentum))
     return state._replace(position=position, momentum=momentum)
@@ -156,28 +149,23 @@ def euler_old(dynamics, state, h, gradient, noise):
     stability and invariant measure; this is appendix I's.
     """
     sub = Substep(h, gradient(state.position), noise, h)
-    return kick_and_noise(dynamics, damp_euler(dynamics, state, sub), sub)._replace(
-        position=drift(dynamics, state, sub).position
-    )
+    pushed = kick_and_noise(dynamics, damp_euler(dynamics, state, sub), sub)
+    return pushed._replace(position=drift(dynamics, state, sub).position)
 
 
 def nogin(dynamics, state, h, gradient, noise):
     """Half drift, half kick, friction and noise, half kick, half drift, for a gradient whose variance V is known.
 
     Both half kicks use one gradient, whose noise therefore reaches the momentum with variance ((1+c) h/2)² V,
-    c = e^−Dh. That much is taken out of the noise, so the invariant measure of a Gaussian is exact with Gaussian
-    gradient noise. After Matthews & Weare 2018 (NOGIN).
+    c = e^−Dh. The noise is reduced by that much, so the invariant measure of a Gaussian is exact with Gaussian gradient
+    noise. After Matthews & Weare 2018 (NOGIN).
     """
     half = Substep(h / 2, None, (), h)
     state = drift(dynamics, state, half)
     push = half._replace(gradient=gradient(state.position))
     keep = jnp.exp(-dynamics.friction * h)
-    amplitude = jax.tree.map(
-        lambda variance, p: cast(
-            jnp.sqrt(-jnp.expm1(-2 * dynamics.friction * h) - ((1 + keep) * h / 2) ** 2 * variance), p
-        ),
-        spread(dynamics.gradient_noise, state.momentum),
-        state.momentum,
+    amplitude = reduced_noise(
+        dynamics, state, lambda variance: -jnp.expm1(-2 * dynamics.friction * h) - ((1 + keep) * h / 2) ** 2 * variance
     )
     kicked = kick(dynamics, state, push).momentum
     state = state._replace(momentum=add(scale(keep, kicked), multiply(amplitude, noise[0])))
@@ -194,25 +182,15 @@ SGHMC.alphabets = {
         "B": Piece("friction", damp, damp_euler),
         "O": Piece("kick+noise", kick_and_noise, noises=1, kicks=True),
     },
-    "leimkuhler": {
-        "A": A,
-        "B": KICK,
-        "O": Piece("friction+noise", damp_and_noise, damp_and_noise_euler, noises=1),
-    },
-    "ubu": {
-        "U": Piece("drift+friction+noise", free, free_euler, noises=2, moves=True),
-        "B": KICK,
-    },
+    "leimkuhler": {"A": A, "B": KICK, "O": Piece("friction+noise", damp_and_noise, damp_and_noise_euler, noises=1)},
+    "ubu": {"U": Piece("drift+friction+noise", free, free_euler, noises=2, moves=True), "B": KICK},
 }
-
 SGHMC.steps = {
     "euler-old": Step("euler-old", euler_old, order=1, gradients=1, noises=1),
     "nogin": Step("nogin", nogin, order=2, gradients=1, noises=1),
     "quicsort": Step("quicsort", quicsort, order=3, gradients=2, noises=3),
     "opsi4o-yoshida": Step("opsi4o-yoshida", leapfrogs(YOSHIDA), order=2, gradients=3, noises=2),
     "opsi4o-mclachlan": Step("opsi4o-mclachlan", leapfrogs(MCLACHLAN), order=2, gradients=5, noises=2),
-}
-SGHMC.steps |= {
     "euler-new": replace(spell(SGHMC, "chen:bOA"), name="euler-new"),  # Algorithm 2: θ moves with the new p
     "euler-position-first": replace(spell(SGHMC, "chen:AbO"), name="euler-position-first"),  # e^{hL2} e^{hL3}
 }

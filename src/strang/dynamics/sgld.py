@@ -16,7 +16,7 @@ from strang.util.trees import Tree, axpy, scale
 
 
 class SGLDState(NamedTuple):
-    """`position` is the sample; `base` is where the next step starts, another point only with averaged noise."""
+    """`position` is the sample; `base` is where the next step starts, which differs only with averaged noise."""
 
     position: Tree
     base: Tree
@@ -25,7 +25,13 @@ class SGLDState(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class SGLD:
-    """No numbers of its own: friction is 1 by choice of the time unit."""
+    """Stochastic-gradient Langevin dynamics. It has no settings: friction is 1 by choice of the time unit.
+
+    Example:
+        >>> state = SGLD().init(jnp.ones(2), jnp.zeros(2))
+        >>> SGLD.steps["euler"](SGLD(), state, 0.1, lambda position: position, (jnp.zeros(2),)).position
+        Array([0.9, 0.9], dtype=float32)
+    """
 
     alphabets: ClassVar[dict] = {}
     steps: ClassVar[dict]
@@ -36,19 +42,15 @@ class SGLD:
         return SGLDState(position, position)
 
     def coordinates(self, state: SGLDState) -> tuple[Tree, ...]:
-        """What the SDE moves."""
         return (state.base,)
 
     def at(self, position: Tree) -> SGLDState:
-        """The state with these coordinates."""
         return SGLDState(position, position)
 
     def drift(self, state: SGLDState, gradient) -> tuple[Tree, ...]:
-        """The SDE's dt part."""
         return (scale(-1.0, gradient(state.base)),)
 
     def diffusion(self, state: SGLDState) -> tuple[Tree, ...]:
-        """The SDE's dW part: amplitudes, coordinate by coordinate."""
         return (jax.tree.map(lambda x: jnp.full_like(x, jnp.sqrt(2.0)), state.base),)
 
 

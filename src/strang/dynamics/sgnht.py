@@ -2,7 +2,7 @@
 dξ = gain (p·p/n − 1) dt
 
 Keeps exp(−U(θ) − p·p/2 − n (ξ − D)²/(2 gain)). Gradient noise of variance V raises the mean of ξ to D + hV/2 and
-leaves the rest alone: the thermostat needs no knowledge of V. Ding et al. 2014; Leimkuhler & Shang 2016.
+leaves the rest alone: V need not be known. Ding et al. 2014; Leimkuhler & Shang 2016.
 Paper: dξ without dt, and the density with +(ξ − D)²/2. We: as above, because only this is invariant (erratum A4).
 """
 
@@ -12,11 +12,12 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from strang.dynamics.base import SecondOrder
 from strang.dynamics.fields import number, setting
 from strang.dynamics.sghmc import drift, kick
 from strang.integrators.exponentials import decay
 from strang.integrators.words import Piece, Step, Substep
-from strang.util.trees import Tree, axpy, cast, dot, multiply, scale, size, zeros
+from strang.util.trees import Tree, axpy, cast, dot, multiply, scale, size
 
 
 class SGNHTState(NamedTuple):
@@ -27,18 +28,27 @@ class SGNHTState(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class SGNHT:
-    """`friction` is D. `thermostat` is 'scalar' (one ξ) or 'coordinate' (one each). ξ starts at `start`, by default at
-    D; from there it climbs slowly to D + hV/2, so start it there when V is known, or raise `gain`."""
+class SGNHT(SecondOrder):
+    """Stochastic-gradient Nosé-Hoover thermostat: SGHMC with a friction ξ that adapts to the gradient noise.
+
+    Args:
+        friction: D; one number, or one per chain.
+        gain: how fast ξ adapts; one number, or one per chain.
+        start: where ξ starts, by default at D. From there it rises slowly to D + hV/2 with gradient noise of variance
+            V: start it there if V is known, or raise `gain`.
+        thermostat: `scalar` for one ξ, or `coordinate` for one per coordinate.
+
+    Example:
+        >>> SGNHT(friction=2.0).init(jnp.zeros(3), jnp.ones(3)).thermostat
+        Array(2., dtype=float32)
+    """
 
     friction: Any = number(10.0, positive=True, example=1.3)
     gain: Any = number(1.0, positive=True, example=0.7)
     start: Any = number(None)
     thermostat: str = setting("scalar")
 
-    alphabets: ClassVar[dict]
-    steps: ClassVar[dict]
-    default_integrator: ClassVar[str] = "chen:ABOBA"
+    state: ClassVar[type] = SGNHTState
 
     def init(self, position: Tree, noise: Tree) -> SGNHTState:
         start = self.friction if self.start is None else self.start
@@ -46,38 +56,20 @@ class SGNHT:
             return SGNHTState(position, noise, jax.tree.map(lambda x: jnp.full_like(x, start), position))
         return SGNHTState(position, noise, cast(start, jax.tree.leaves(position)[0]))
 
-    def coordinates(self, state: SGNHTState) -> tuple[Tree, ...]:
-        """What the SDE moves."""
-        return tuple(state)
-
-    def at(self, position: Tree, momentum: Tree, thermostat: Tree) -> SGNHTState:
-        """The state with these coordinates."""
-        return SGNHTState(position, momentum, thermostat)
-
     def drift(self, state: SGNHTState, gradient) -> tuple[Tree, ...]:
-        """The SDE's dt part, coordinate by coordinate."""
         force = axpy(-1.0, gradient(state.position), scale(-1.0, self.each(state.thermostat, state.momentum)))
         return state.momentum, force, self.excess(state.momentum)
 
-    def diffusion(self, state: SGNHTState) -> tuple[Tree, ...]:
-        """The SDE's dW part: amplitudes, coordinate by coordinate."""
-        noise = jax.tree.map(lambda p: jnp.full_like(p, jnp.sqrt(2 * self.friction)), state.momentum)
-        return zeros(state.position), noise, zeros(state.thermostat)
-
-    def temperature(self, state: SGNHTState):
-        """p·p/n, whose mean should be 1."""
-        return dot(state.momentum, state.momentum) / size(state.momentum)
-
     def each(self, factor: Tree, momentum: Tree) -> Tree:
-        """factor p, with one factor for all or one for each coordinate."""
+        """factor p, with one factor for all coordinates or one per coordinate."""
         return multiply(factor, momentum) if self.thermostat == "coordinate" else scale(factor, momentum)
 
     def excess(self, momentum: Tree) -> Tree:
-        """dξ/dt: the gain times what the kinetic temperature exceeds 1 by."""
+        """dξ/dt = gain (kinetic temperature − 1)."""
         if self.thermostat == "coordinate":
             return jax.tree.map(lambda p: cast(self.gain, p) * (p * p - 1), momentum)
-        excess = dot(momentum, momentum) / size(momentum) - 1
-        return cast(self.gain * excess, jax.tree.leaves(momentum)[0])
+        temperature = dot(momentum, momentum) / size(momentum)
+        return cast(self.gain * (temperature - 1), jax.tree.leaves(momentum)[0])
 
 
 def adapt(dynamics, state, sub: Substep):
@@ -102,8 +94,8 @@ def damp_euler(dynamics, state, sub: Substep):
 
 
 def noise(dynamics, state, sub: Substep):
-    amplitude = jnp.sqrt(2 * dynamics.friction * sub.time)
-    return state._replace(momentum=axpy(amplitude, sub.noise[0], state.momentum))
+    """dp = √(2D) dW."""
+    return state._replace(momentum=axpy(jnp.sqrt(2 * dynamics.friction * sub.time), sub.noise[0], state.momentum))
 
 
 def kick_and_noise(dynamics, state, sub: Substep):

@@ -1,4 +1,4 @@
-"""Riemannian second-order Langevin dynamics (SGRHMC) with a user-given metric G(θ).
+"""Riemannian second-order Langevin dynamics (SGRHMC) with the user's metric G(θ).
 
 dθ = G⁻¹ p dt,   dp = (−∇Ũ − ½∇log det G + ν) dt − D G⁻¹ p dt + √(2D) dW,   ν_i = ½ p·G⁻¹ (∂_i G) G⁻¹ p
 
@@ -14,14 +14,15 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from strang.dynamics.base import SecondOrder
 from strang.dynamics.fields import number, setting
 from strang.dynamics.sghmc import SGHMCState
 from strang.integrators.words import Piece, Substep
-from strang.util.trees import Tree, add, alike, axpy, cast, dot, scale, size, zeros
+from strang.util.trees import Tree, add, alike, axpy, cast, dot, size
 
 
 def bowl(position: Tree) -> Tree:
-    """A smooth diagonal metric whose entries depend on all coordinates, to certify steps with."""
+    """A smooth diagonal metric whose entries depend on all coordinates, with which steps are certified."""
     return jax.tree.map(lambda x: 1.2 + 0.4 * x * x + 0.2 * jnp.sum(x) ** 2, position)
 
 
@@ -32,57 +33,51 @@ def constant_metric(position: Tree) -> Tree:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class SGRHMC:
-    """`friction` is D. `metric` maps a position to G: a tree of positive numbers shaped like the position (a diagonal),
-    or one symmetric positive matrix over the flattened position. The flow of {G⁻¹p, ν} is implicit; it is solved by
-    `iterations` fixed-point sweeps, each of which gains a factor of order h."""
+class SGRHMC(SecondOrder):
+    """Stochastic-gradient Riemannian Hamiltonian Monte Carlo: SGHMC with a metric that depends on the position.
+
+    Args:
+        metric: a function from a position to G, which is a tree of positive numbers shaped like the position (a
+            diagonal), or one symmetric positive definite matrix over the flattened position.
+        friction: D; one number, or one per chain.
+        iterations: fixed-point sweeps that solve the implicit flow of {G⁻¹p, ν}; each gains a factor of order h.
+
+    Example:
+        >>> dynamics = SGRHMC(metric=lambda position: 1 + position**2)
+        >>> dynamics.init(jnp.asarray([2.0]), jnp.ones(1)).momentum  # √G times a normal
+        Array([2.236068], dtype=float32)
+    """
 
     metric: Callable = setting(example=bowl, constant=constant_metric)
     friction: Any = number(10.0, positive=True, example=1.3)
     iterations: int = setting(6)
 
-    alphabets: ClassVar[dict]
-    steps: ClassVar[dict] = {}
-    default_integrator: ClassVar[str] = "chen:ABOBA"
+    state: ClassVar[type] = SGHMCState
 
     def init(self, position: Tree, noise: Tree) -> SGHMCState:
-        metric = self.metric(position)
-        if not full(metric, position):
-            return SGHMCState(position, jax.tree.map(lambda g, z: jnp.sqrt(g) * z, metric, noise))
-        flat, unravel = ravel_pytree(noise)
-        return SGHMCState(position, unravel(jnp.linalg.cholesky(metric) @ flat))
-
-    def coordinates(self, state: SGHMCState) -> tuple[Tree, ...]:
-        """What the SDE moves."""
-        return tuple(state)
-
-    def at(self, position: Tree, momentum: Tree) -> SGHMCState:
-        """The state with these coordinates."""
+        momentum = self.apply(position, noise, lambda g, z: jnp.sqrt(g) * z, lambda g, z: jnp.linalg.cholesky(g) @ z)
         return SGHMCState(position, momentum)
 
     def drift(self, state: SGHMCState, gradient) -> tuple[Tree, ...]:
-        """The SDE's dt part, coordinate by coordinate."""
         velocity = self.velocity(state.position, state.momentum)
         force = axpy(-1.0, self.slope(state.position, gradient(state.position)), self.bend(*state))
         return velocity, axpy(-self.friction, velocity, force)
 
-    def diffusion(self, state: SGHMCState) -> tuple[Tree, ...]:
-        """The SDE's dW part: amplitudes, coordinate by coordinate."""
-        return zeros(state.position), jax.tree.map(
-            lambda p: jnp.full_like(p, jnp.sqrt(2 * self.friction)), state.momentum
-        )
-
     def temperature(self, state: SGHMCState):
-        """p·G⁻¹p/n, whose mean should be 1."""
+        """The kinetic temperature p·G⁻¹p/n, whose mean should be 1."""
         return dot(state.momentum, self.velocity(*state)) / size(state.momentum)
 
     def velocity(self, position: Tree, momentum: Tree) -> Tree:
         """G⁻¹ p."""
+        return self.apply(position, momentum, lambda g, p: p / g, jnp.linalg.solve)
+
+    def apply(self, position: Tree, vector: Tree, diagonal: Callable, dense: Callable) -> Tree:
+        """Computes diagonal(G, vector) leaf by leaf, or dense(G, vector) on the flattened vector if G is a matrix."""
         metric = self.metric(position)
         if not full(metric, position):
-            return jax.tree.map(jnp.divide, momentum, metric)
-        flat, unravel = ravel_pytree(momentum)
-        return unravel(jnp.linalg.solve(metric, flat))
+            return jax.tree.map(diagonal, metric, vector)
+        flat, unravel = ravel_pytree(vector)
+        return unravel(dense(metric, flat))
 
     def bend(self, position: Tree, momentum: Tree) -> Tree:
         """ν = −∇_θ ½ p·G(θ)⁻¹p."""
@@ -139,16 +134,14 @@ def damp(dynamics, state, sub: Substep):
     """dp = −D G⁻¹ p dt."""
     metric, rate = dynamics.metric(state.position), dynamics.friction * sub.time
     if not full(metric, state.position):
-        return state._replace(
-            momentum=jax.tree.map(lambda g, p: jnp.exp(-cast(rate, p) / g) * p, metric, state.momentum)
-        )
+        damped = jax.tree.map(lambda g, p: jnp.exp(-cast(rate, p) / g) * p, metric, state.momentum)
+        return state._replace(momentum=damped)
     flat, unravel = ravel_pytree(state.momentum)
     return state._replace(momentum=unravel(jax.scipy.linalg.expm(-cast(rate, flat) * jnp.linalg.inv(metric)) @ flat))
 
 
 def damp_euler(dynamics, state, sub: Substep):
-    drag = scale(-dynamics.friction * sub.time, dynamics.velocity(*state))
-    return state._replace(momentum=add(state.momentum, drag))
+    return state._replace(momentum=axpy(-dynamics.friction * sub.time, dynamics.velocity(*state), state.momentum))
 
 
 def kick_and_noise(dynamics, state, sub: Substep):

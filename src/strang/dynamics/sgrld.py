@@ -1,8 +1,8 @@
 """Riemannian first-order Langevin dynamics (SGRLD).   dθ = (−G⁻¹∇Ũ + ∇·G⁻¹) dt + √(2 G⁻¹) dW
 
 Keeps exp(−U(θ)) for any positive G(θ), here diagonal; with G = 1 it is SGLD. Patterson & Teh 2013, whose step size is
-2h. With G⁻¹ = diag(θ) it suits positive parameters of a Gamma-like law, such as a topic's unnormalised words: a step is
-then larger where the parameter is, and mirrored at 0.
+2h. With G⁻¹ = diag(θ) it suits positive parameters with a Gamma-like distribution, such as a topic's unnormalised
+word weights: steps are then larger where the parameter is, and mirrored at 0.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,17 @@ def identity(position: Tree) -> Tree:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class SGRLD:
-    """`inverse_metric` maps a position to the diagonal of G⁻¹: a tree shaped like the position, every number in it a
-    function of its own coordinate alone."""
+    """Stochastic-gradient Riemannian Langevin dynamics, for positive parameters by default.
+
+    Args:
+        inverse_metric: a function from a position to the diagonal of G⁻¹: a tree shaped like the position, each number
+            of which depends on its own coordinate alone. By default G⁻¹ = diag(θ).
+
+    Example:
+        >>> state = SGRLD().init(jnp.asarray([4.0]), jnp.zeros(1))
+        >>> SGRLD().diffusion(state)  # √(2θ)
+        (Array([2.828427], dtype=float32),)
+    """
 
     inverse_metric: Callable = setting(identity)
 
@@ -44,21 +53,18 @@ class SGRLD:
         return SGRLDState(position)
 
     def coordinates(self, state: SGRLDState) -> tuple[Tree, ...]:
-        """What the SDE moves."""
         return (state.position,)
 
     def at(self, position: Tree) -> SGRLDState:
-        """The state with these coordinates."""
         return SGRLDState(position)
 
     def drift(self, state: SGRLDState, gradient) -> tuple[Tree, ...]:
-        """The SDE's dt part. As G⁻¹ is elementwise, its divergence is its derivative along (1, ..., 1)."""
+        """As G⁻¹ is elementwise, its divergence is its derivative along (1, ..., 1)."""
         position = state.position
         inverse, divergence = jax.jvp(self.inverse_metric, (position,), (jax.tree.map(jnp.ones_like, position),))
         return (subtract(divergence, multiply(inverse, gradient(position))),)
 
     def diffusion(self, state: SGRLDState) -> tuple[Tree, ...]:
-        """The SDE's dW part: amplitudes, coordinate by coordinate."""
         return (jax.tree.map(lambda inverse: jnp.sqrt(2 * inverse), self.inverse_metric(state.position)),)
 
 
@@ -74,15 +80,16 @@ def mirrored_euler(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDStat
 
 
 def split(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDState:
-    """The noise alone, solved exactly, then the drift, mirrored at 0. With G⁻¹ = diag(θ) the noise moves √θ by
-    √(h/2) ξ, in Stratonovich's sense, which leaves ½ less of drift. Numbers near 0 end up smaller than by Euler's step,
-    whose noise throws them to the order of h."""
+    """Solves the noise alone exactly, then takes an Euler step of the drift, mirrored at 0. With G⁻¹ = diag(θ) the
+    noise moves √θ by √(h/2) ξ, in Stratonovich's sense, which leaves ½ less of drift. Numbers near 0 stay smaller than
+    by Euler's step, whose noise moves them to the order of h."""
     if dynamics.inverse_metric is not identity:
         raise InputError("split solves the noise of G⁻¹ = diag(θ) only; write integrator='mirrored-euler'.")
-    shaken = jax.tree.map(lambda t, z: (jnp.sqrt(t) + jnp.sqrt(h / 2) * z) ** 2, state.position, noise[0])
-    shaken = jax.tree.map(lambda new, old: new.astype(old.dtype), shaken, state.position)
-    (drift,) = dynamics.drift(SGRLDState(shaken), gradient)
-    return SGRLDState(jax.tree.map(lambda t, d: jnp.abs(t + (h * (d - 0.5)).astype(t.dtype)), shaken, drift))
+    moved = jax.tree.map(
+        lambda t, z: ((jnp.sqrt(t) + jnp.sqrt(h / 2) * z) ** 2).astype(t.dtype), state.position, noise[0]
+    )
+    (drift,) = dynamics.drift(SGRLDState(moved), gradient)
+    return SGRLDState(jax.tree.map(lambda t, d: jnp.abs(t + (h * (d - 0.5)).astype(t.dtype)), moved, drift))
 
 
 SGRLD.steps = {

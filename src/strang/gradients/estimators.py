@@ -1,6 +1,6 @@
 """Estimates of ∇U from one batch. U = −log prior − Σ_i log likelihood_i, and a batch's sum is scaled by `batch.scale`.
 
-An estimator has `prepare` (once a run: what all chains share), `start`, `refresh` and `visit` (what a chain carries
+An estimator has `prepare` (once per run: what all chains share), `start`, `refresh` and `visit` (what a chain carries
 along, renewed now and then and by every batch) and `__call__` (the estimate at a position).
 """
 
@@ -15,7 +15,7 @@ from strang.data.batches import Batch, CutBatch, Data
 from strang.gradients.full import batch_gradient, full_gradient, likelihood_gradient, prior_gradient, sum_parts
 from strang.gradients.mode import find_mode
 from strang.util import random
-from strang.util.errors import InputError
+from strang.util.errors import InputError, whole
 from strang.util.trees import Tree, add, alike, axpy, subtract, zeros
 
 
@@ -84,6 +84,8 @@ class ControlVariate(Minibatch):
             given, expected = (jax.tree.map(np.shape, tree) for tree in (point, position))
             raise InputError(f"the anchor has shape {given}; give a position like those of the chains, {expected}.")
         point = jax.tree.map(lambda value, like: jnp.asarray(value, like.dtype), point, position)
+        if not all(np.isfinite(np.asarray(leaf, float)).all() for leaf in jax.tree.leaves(point)):
+            raise InputError("the anchor is not finite; give a position near the mode, or leave it out.")
         return Anchor(point, jax.jit(full_gradient, static_argnums=0)(model, data, point, jnp.zeros(2, jnp.uint32)))
 
     def __call__(self, model, data: Data, shared: Anchor, carried, position: Tree, batch: Batch, key) -> Tree:
@@ -144,10 +146,8 @@ def control_variate(anchor: Tree = None, *, iterations: int = 200, tolerance: fl
 
 
 def svrg(every: int = 100) -> SVRG:
-    """Variance reduction against a full gradient renewed every so many steps."""
-    if every < 1:
-        raise InputError(f"svrg(every={every}) never renews its anchor; write a positive number of steps.")
-    return SVRG(every)
+    """Variance reduction against a full gradient that is renewed every `every` steps."""
+    return SVRG(whole("every", every))
 
 
 def latent() -> Latent:

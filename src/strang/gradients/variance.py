@@ -33,9 +33,9 @@ def noise_variance(estimator, model, data: Data, shared, carried, position: Tree
         Batch(jax.tree.map(lambda rows: rows[part], rows), None, size / half, numbers[part])  # noqa: B023
         for part in (slice(0, half), slice(half, 2 * half))
     )
-    found = difference(partial(estimator, model, data, shared, carried, position), (first, second), key)
+    squares = difference(partial(estimator, model, data, shared, carried, position), (first, second), key)
     factor = half / (2 * n) * data.batch_order.variance_factor
-    return jax.tree.map(lambda square: factor * square, found)
+    return jax.tree.map(lambda square: factor * square, squares)
 
 
 def split_variance(estimator, model, data: Data, shared, carried, position: Tree, l, key) -> Tree:
@@ -53,6 +53,6 @@ def split_variance(estimator, model, data: Data, shared, carried, position: Tree
         Batch(rows, half, data.size / jnp.maximum(count, 1), numbers)  # type: ignore[arg-type]
         for half, count in zip(halves, counts, strict=True)
     )
-    found = difference(partial(estimator, model, data, shared, carried, position), (first, second), key)
+    squares = difference(partial(estimator, model, data, shared, carried, position), (first, second), key)
     factor = counts[0] * counts[1] / (data.batch_size * (counts[0] + counts[1]))
-    return jax.tree.map(lambda square: (factor * square).astype(square.dtype), found)
+    return jax.tree.map(lambda square: (factor * square).astype(square.dtype), squares)

@@ -19,13 +19,13 @@ def leapfrogs(weights):
     """
 
     def step(dynamics, state, h, gradient, noise):
-        keep, spread = jnp.exp(-dynamics.friction * h / 2), jnp.sqrt(-jnp.expm1(-dynamics.friction * h))
-        position, momentum = state.position, axpy(spread, noise[0], scale(keep, state.momentum))
+        keep, amplitude = jnp.exp(-dynamics.friction * h / 2), jnp.sqrt(-jnp.expm1(-dynamics.friction * h))
+        position, momentum = state.position, axpy(amplitude, noise[0], scale(keep, state.momentum))
         for before, weight in zip((0.0, *weights), weights, strict=False):
             position = axpy((before + weight) / 2 * h, momentum, position)
             momentum = axpy(-weight * h, gradient(position), momentum)
         position = axpy(weights[-1] / 2 * h, momentum, position)
-        return state._replace(position=position, momentum=axpy(spread, noise[1], scale(keep, momentum)))
+        return state._replace(position=position, momentum=axpy(amplitude, noise[1], scale(keep, momentum)))
 
     return step
 

@@ -1,4 +1,4 @@
-"""The named schemes of each dynamics: its steps by name, and the words that people use."""
+"""Lists of schemes: symmetric words, and all named schemes of a dynamics."""
 
 from itertools import permutations
 
@@ -14,9 +14,9 @@ def palindromes(letters: str) -> list[str]:
 
 def named(kind) -> list[str]:
     """Every named scheme of a dynamics: the words of each alphabet, then the steps that are not words."""
-    words = [
+    schemes = [
         f"{prefix}:{word}" for prefix, alphabet in kind.alphabets.items() for word in palindromes("".join(alphabet))
     ]
     if "leimkuhler" in kind.alphabets and len(kind.alphabets["leimkuhler"]) == 3:
-        words.append("leimkuhler:BAOA")
-    return [*words, *kind.steps]
+        schemes.append("leimkuhler:BAOA")
+    return [*schemes, *kind.steps]

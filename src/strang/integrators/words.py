@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from strang.util.errors import InputError
 from strang.util.trees import Tree
 
-Share = tuple[str, float]
+Letters = tuple[tuple[str, float], ...]  # each letter of a word with its fraction of the step's time
 
 
 class Substep(NamedTuple):
@@ -44,15 +44,21 @@ class Piece:
 
 @dataclass(frozen=True)
 class Step:
-    """A step function with what is known of it.
+    """An integrator: a step function with what is known of it.
 
-    Attributes:
+    Args:
         name: as users write it.
         function: `(dynamics, state, h, gradient, noise) -> state`.
         order: its weak order.
         gradients: gradients per step.
         noises: trees of standard normals per step.
         smooth: whether the step is an analytic function of h and the state, as the certificate needs it.
+
+    Example:
+        >>> def drift(dynamics, state, h, gradient, noise):
+        ...     return state._replace(position=state.position + h * state.momentum)
+        >>> Step("drift", drift, order=0, gradients=0, noises=0).name
+        'drift'
     """
 
     name: str
@@ -67,125 +73,121 @@ class Step:
 
 
 def spell(dynamics, word) -> Step:
-    """The step that `word` spells for `dynamics` (a class or an instance).
+    """Makes the integrator that a word spells for a dynamics.
 
-    A word is 'alphabet:LETTERS', where a letter that occurs m times gets time h/m each time, a capital is the exact
-    flow of its piece and a small letter its Euler step; or ('alphabet', ((letter, share), ...)) with unequal shares;
-    or the name of a step that is not a word. Its weak order is 2 if it is a palindrome of exact flows, else 1.
+    Args:
+        dynamics: a dynamics or its class.
+        word: 'alphabet:LETTERS', where a letter that occurs m times gets time h/m each time, a capital is the exact
+            flow of its piece and a small letter its Euler step; or ('alphabet', ((letter, fraction), ...)) with unequal
+            fractions of the time; or the name of a step that is not a word; or a `Step`, which is returned as it is.
 
-    >>> import strang
-    >>> step = strang.spell(strang.SGHMC, "leimkuhler:BAOAB")
-    >>> step.order, step.gradients, step.noises
-    (2, 2, 1)
+    Returns:
+        The integrator. Its weak order is 2 if the word is a palindrome of exact flows, else 1.
+
+    Raises:
+        InputError: the word does not fit the dynamics, or leaves out a piece of it.
+
+    Example:
+        >>> import strang
+        >>> step = strang.spell(strang.SGHMC, "leimkuhler:BAOAB")
+        >>> step.order, step.gradients, step.noises
+        (2, 2, 1)
     """
     if isinstance(word, Step):
         return word
     kind: Any = dynamics if isinstance(dynamics, type) else type(dynamics)
-    if isinstance(word, str) and word in kind.steps:
-        return kind.steps[word]
-    if not isinstance(word, str):
-        word = pairs(word)
+    if isinstance(word, str):
+        return kind.steps[word] if word in kind.steps else _spell(kind, word)
+    try:
+        prefix, letters = word
+        word = str(prefix), tuple((str(letter), float(fraction)) for letter, fraction in letters)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{word!r} is no integrator; write 'alphabet:LETTERS' such as 'chen:ABOBA', "
+            "or ('alphabet', (('A', 0.5), ...)) for unequal fractions of the time."
+        ) from None
     return _spell(kind, word)
 
 
 @cache  # equal words are equal steps, so that they share a compilation
-def _spell(kind, word) -> Step:
-    alphabet, shares, name = parse(kind, word)
-    check(name, alphabet, shares)
-    return compose(name, alphabet, shares)
-
-
-def pairs(word) -> tuple[str, tuple[Share, ...]]:
-    """A word with unequal shares, checked for its form."""
-    try:
-        prefix, shares = word
-        return str(prefix), tuple((str(letter), float(share)) for letter, share in shares)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{word!r} is no integrator; write 'alphabet:LETTERS' such as 'chen:ABOBA', "
-            "or ('alphabet', (('A', 0.5), ...)) for unequal shares of the time."
-        ) from None
-
-
-def parse(kind, word) -> tuple[Mapping[str, Piece], tuple[Share, ...], str]:
-    """Alphabet, (letter, share of the time) pairs, and the word's full name."""
+def _spell(kind, word: str | tuple[str, Letters]) -> Step:
     if isinstance(word, str):
-        prefix, colon, letters = word.partition(":")
+        prefix, colon, text = word.partition(":")
         if not colon:
             raise unqualified(kind, word)
-        counts = {letter: sum(other.upper() == letter.upper() for other in letters) for letter in letters}
-        shares: tuple[Share, ...] = tuple((letter, 1 / counts[letter]) for letter in letters)
+        letters: Letters = tuple((letter, 1 / text.upper().count(letter.upper())) for letter in text)
         name = word
     else:
-        prefix, shares = word
-        name = f"{prefix}:" + " ".join(f"{letter}({share:g})" for letter, share in shares)
+        prefix, letters = word
+        name = f"{prefix}:" + " ".join(f"{letter}({fraction:g})" for letter, fraction in letters)
     if not kind.alphabets:
         raise InputError(f"{kind.__name__} has no words; choose one of: {', '.join(kind.steps)}.")
     if prefix not in kind.alphabets:
         raise InputError(
             f"{kind.__name__} has no alphabet {prefix!r} (in {name!r}); choose one of: {', '.join(kind.alphabets)}."
         )
-    return kind.alphabets[prefix], shares, name
+    check(name, kind.alphabets[prefix], letters)
+    return compose(name, kind.alphabets[prefix], letters)
 
 
 def unqualified(kind, word: str) -> InputError:
-    """What to write instead of a word without its alphabet."""
-    fitting = {prefix: alphabet for prefix, alphabet in kind.alphabets.items() if set(word.upper()) == set(alphabet)}
-    if not fitting:
+    """The error for a word without its alphabet."""
+    meanings = {
+        prefix: {letter: alphabet[letter.upper()].meaning for letter in word}
+        for prefix, alphabet in kind.alphabets.items()
+        if set(word.upper()) == set(alphabet)
+    }
+    if not meanings:
         known = [*kind.steps, *(f"{prefix}:{''.join(alphabet)}..." for prefix, alphabet in kind.alphabets.items())]
         return InputError(f"{word!r} is no integrator of {kind.__name__}; choose one of: {', '.join(known)}.")
-    meanings = [{letter: alphabet[letter.upper()].meaning for letter in word} for alphabet in fitting.values()]
-    telling = [letter for letter in dict.fromkeys(word) if len({meaning[letter] for meaning in meanings}) > 1]
+    differing = [letter for letter in dict.fromkeys(word) if len({each[letter] for each in meanings.values()}) > 1]
     written = [
-        f"'{prefix}:{word}'"
-        + (f" ({', '.join(f'{x} {alphabet[x.upper()].meaning}' for x in telling)})" if telling else "")
-        for prefix, alphabet in fitting.items()
+        f"'{prefix}:{word}'" + (f" ({', '.join(f'{x} {each[x]}' for x in differing)})" if differing else "")
+        for prefix, each in meanings.items()
     ]
-    what = "is ambiguous" if len(fitting) > 1 else "needs its alphabet"
+    what = "is ambiguous" if len(meanings) > 1 else "needs its alphabet"
     return InputError(f"{word!r} {what} for {kind.__name__}: write {' or '.join(written)}.")
 
 
-def check(name: str, alphabet: Mapping[str, Piece], shares: tuple[Share, ...]) -> None:
-    """Every letter known, every piece of the generator covered, each for the total time h."""
-    for letter, _ in shares:
+def check(name: str, alphabet: Mapping[str, Piece], letters: Letters) -> None:
+    """Raises unless every letter is known and every piece of the generator is applied for the total time h."""
+    for letter, _ in letters:
         if letter.upper() not in alphabet:
             raise InputError(f"{name!r} uses {letter!r}, which is not among {', '.join(alphabet)}.")
     for letter, piece in alphabet.items():
-        total = sum(share for other, share in shares if other.upper() == letter)
+        fractions = [fraction for other, fraction in letters if other.upper() == letter]
+        total = sum(fractions)
         if total == 0:
             raise InputError(f"{name!r} never applies {letter} ({piece.meaning}): it would not sample.")
-        if not abs(total - 1) <= 1e-12:  # also where a share is not a number
-            raise InputError(f"{name!r} applies {letter} ({piece.meaning}) for {total:g} h; the shares must add to 1.")
-        if piece.noises and any(share < 0 for other, share in shares if other.upper() == letter):
+        if not abs(total - 1) <= 1e-12:  # also where a fraction is not a number
+            raise InputError(
+                f"{name!r} applies {letter} ({piece.meaning}) for {total:g} h; the fractions must add to 1."
+            )
+        if piece.noises and min(fractions) < 0:
             raise InputError(f"{name!r} runs {letter} ({piece.meaning}) backwards; noise has no negative time.")
 
 
-def compose(name: str, alphabet: Mapping[str, Piece], shares: tuple[Share, ...]) -> Step:
-    """Chain the flows. One gradient serves all letters until the position moves."""
-    letters = []
-    gradients = noises = 0
+def compose(name: str, alphabet: Mapping[str, Piece], letters: Letters) -> Step:
+    """Chains the flows. One gradient serves all letters until the position moves."""
+    parts: list[tuple[Piece, Callable, float, bool]] = []  # with whether the gradient is computed for it
     fresh = False
-    for letter, share in shares:
+    for letter, fraction in letters:
         piece = alphabet[letter.upper()]
-        exact = letter.isupper() or piece.euler is None
-        move: Any = piece.flow if exact else piece.euler
-        computes = piece.kicks and not fresh
-        letters.append((piece, move, share, computes, exact))
-        gradients += computes
-        noises += piece.noises
+        move = piece.flow if letter.isupper() or piece.euler is None else piece.euler
+        parts.append((piece, move, fraction, piece.kicks and not fresh))
         fresh = (fresh or piece.kicks) and not piece.moves
 
     def step(dynamics, state, h, gradient, noise):
-        current = None
-        used = 0
-        for piece, move, share, computes, _ in letters:
+        current, used = None, 0
+        for piece, move, fraction, computes in parts:
             if computes:
                 current = gradient(state.position)
             normals = noise[used : used + piece.noises]
             used += piece.noises
-            state = move(dynamics, state, Substep(share * h, current, normals, h))
+            state = move(dynamics, state, Substep(fraction * h, current, normals, h))
         return state
 
-    marks = [(id(piece), share) for piece, _, share, _, _ in letters]
-    symmetric = marks == marks[::-1] and all(exact for *_, exact in letters)
+    flows = [(piece.flow, fraction) for piece, _, fraction, _ in parts]
+    symmetric = flows == flows[::-1] and all(move is piece.flow for piece, move, _, _ in parts)
+    gradients, noises = sum(computes for *_, computes in parts), sum(piece.noises for piece, *_ in parts)
     return Step(name, step, 2 if symmetric else 1, gradients, noises)

@@ -12,52 +12,76 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from strang.lda.completion import document_shares, score_topics, split, topic_shares
+from strang.lda.completion import score_topics, split, topic_sizes, topic_weights
 from strang.lda.corpus import Corpus, from_matrix
 from strang.lda.fitting import DEFAULTS, model_of, motion_of
-from strang.lda.settings import completed, looked_at
-from strang.lda.walk import in_order, shuffled, walk
+from strang.lda.model import current_topics
+from strang.lda.settings import completed, is_scored
+from strang.lda.walk import shuffled, walk
 from strang.run.stepper import Stepper
 from strang.sampling.chain import Chain
 from strang.util.errors import InputError
 from strang.util.progress import bar
+from strang.util.signatures import without
 
-GLANCE = 1000  # documents whose shares of the topics give the topics' sizes
+SIZE_DOCUMENTS = 1000  # from which the topics' sizes are estimated
 POWER = 3  # weights of samples in a stream grow like this power of their number: the first half has 1/16
-SAME = (
-    "batch_size", "alpha", "beta", "dynamics", "integrator", "step_size", "decay", "delay", "friction",
-    "parametrisation", "sweeps", "samples",
-)  # fmt: skip
 
 
-class Topics(NamedTuple):
-    """Running moments of φ, words by topics, over so many posterior samples."""
+class TopicMoments(NamedTuple):
+    """Running mean and variance of φ, (V, K), over posterior samples."""
 
-    mean: np.ndarray
-    variance: np.ndarray
-    samples: int
+    mean: Any = 0.0
+    variance: Any = 0.0
+    samples: int = 0
 
-    def with_sample(self, phi: np.ndarray, gain: float) -> "Topics":
-        """One more, with this share of all weight."""
+    def with_sample(self, phi: np.ndarray, gain: float) -> "TopicMoments":
+        """The moments with one more sample, which has the fraction `gain` of the total weight."""
         change = phi - self.mean
-        return Topics(self.mean + gain * change, (1 - gain) * (self.variance + gain * change**2), self.samples + 1)
+        variance = (1 - gain) * (self.variance + gain * change**2)
+        return TopicMoments(self.mean + gain * change, variance, self.samples + 1)
 
 
 class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Latent Dirichlet allocation by stochastic-gradient MCMC, for whole-number counts: documents by words, dense or
-    SciPy sparse, such as CountVectorizer's.
+    """Latent Dirichlet allocation by stochastic-gradient MCMC, as a scikit-learn transformer.
 
-    `n_components` topics; `alpha` and `beta` are the priors of a document's shares of topics and of a topic's words;
-    `max_iter` passes over the documents in batches of `batch_size`; the latter half of the steps is averaged over
-    `samples` posterior samples. These and `dynamics`, `integrator`, `step_size`, `decay`, `delay` (h, a and d of
-    h (1 + l/d)^-a), `friction`, `parametrisation` and `sweeps` are those of `strang lda fit`; where they are None they
-    are chosen from the corpus's size. `total_samples` is how many documents a stream given to `partial_fit` will have,
-    where it does not go on with a fit.
+    X is a matrix of whole-number counts, documents by words, dense or SciPy sparse, such as CountVectorizer's. What is
+    None is chosen from the corpus's size, as by `strang lda fit`.
 
-    After a fit: `topic_word_` (topics by words, the posterior mean, rows add up to 1) and `topic_word_sd_` (its
-    standard deviation over the samples, not a number while there is only one); `topic_share_`, what part of all tokens
-    each topic has; `components_`, pseudocounts as in scikit-learn: `topic_word_` times the tokens of the topic;
-    `n_iter_` (passes), `n_steps_`, `n_samples_` (posterior samples averaged), `settings_` (as chosen).
+    Args:
+        n_components (int, default 100): the number of topics.
+        alpha (float, default 0.1): the Dirichlet prior of a document's topic weights.
+        beta (float, default 0.01): the Dirichlet prior of a topic's words.
+        max_iter (float or None, default None): passes over the documents; None: 1, or enough for 800 batches.
+        batch_size (int or None, default None): documents per minibatch; None: about 60,000 tokens, at most a tenth.
+        dynamics (str, default "sgrld"): `sgrld`, `sghmc`, `sgnht` or `sgld`.
+        integrator (str or None, default None): a word or name; None: the dynamics' own.
+        step_size (float or None, default None): h of the step size h (1 + l / d)^-a at step l.
+        decay (float or None, default None): a; None: 0, for sgrld 0.6.
+        delay (float or None, default None): d, in steps; None: 1000, for sgrld 8.
+        friction (float or None, default None): the friction of sghmc and sgnht.
+        parametrisation (str or None, default None): see `strang.lda.TopicModel`.
+        sweeps (int, default 10): Gibbs sweeps over a document per gradient.
+        samples (int, default 20): posterior samples to average, spread over the latter half of the steps.
+        total_samples (float, default 1e6): documents of the whole stream, if `partial_fit` begins without a fit.
+        random_state (int, RandomState or None, default None): an int gives the same bits again.
+        verbose (bool, default False): whether to show a progress bar.
+
+    Attributes:
+        topic_word_ (array, topics by words): the posterior mean of the topics; rows add up to 1.
+        topic_word_sd_ (array, topics by words): its standard deviation over the samples; NaN if there is only one.
+        topic_share_ (array, one per topic): each topic's fraction of all tokens.
+        components_ (array, topics by words): pseudocounts as in scikit-learn: `topic_word_` times the topic's tokens.
+        n_iter_ (int): passes, or calls of `partial_fit`.
+        n_steps_ (int): steps of the chain.
+        n_samples_ (int): posterior samples averaged.
+        n_features_in_ (int): words.
+        settings_ (dict): all settings, with those that were chosen from the corpus's size.
+
+    Example:
+        >>> counts = np.random.default_rng(0).poisson(1.0, (40, 12))
+        >>> LDA(n_components=2, max_iter=2, random_state=0).fit(counts).transform(counts).shape
+        (40, 2)
     """
 
     def __init__(
@@ -81,118 +105,122 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         random_state=None,
         verbose=False,
     ):
-        self.n_components = n_components
-        self.alpha = alpha
-        self.beta = beta
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.dynamics = dynamics
-        self.integrator = integrator
-        self.step_size = step_size
-        self.decay = decay
-        self.delay = delay
-        self.friction = friction
-        self.parametrisation = parametrisation
-        self.sweeps = sweeps
-        self.samples = samples
-        self.total_samples = total_samples
-        self.random_state = random_state
-        self.verbose = verbose
+        for name, value in without(locals(), "self").items():
+            setattr(self, name, value)
 
     def fit(self, X, y=None):
-        """Learn topics from counts, from the beginning; where that fails, what was learnt before stays."""
-        self.__dict__ = copy(self)._learnt(X).__dict__
+        """Learn topics from scratch; if that fails, the previous fit remains.
+
+        Args:
+            X: counts, documents by words; y is ignored.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            InputError: a parameter is out of range, X has no words, or the chain diverges.
+        """
+        self.__dict__ = copy(self)._fit(X).__dict__
         return self
 
-    def _learnt(self, X):
+    def _fit(self, X):
         corpus = self._corpus(X, reset=True)
         settings = self._settings(corpus)
         stepper = stepper_of(settings, len(corpus.words), corpus.tokens)
         batch_size = min(settings["batch_size"], corpus.documents)
         steps = max(2, round(settings["passes"] * corpus.documents / batch_size))
         batches = islice(shuffled(corpus.documents, batch_size, settings["seed"]), steps)
-        topics, chain = nothing(stepper), stepper.start()
+        topics = TopicMoments()
         with bar(steps, "learning topics", bool(self.verbose)) as done:
-            moved = walk(stepper, chain, corpus, batches, settings["batch_size"], corpus.documents)
-            for step, chain in enumerate(moved, start=1):
-                check(chain, settings)
-                if step > steps // 2 and looked_at(step, steps, settings["samples"]):
-                    topics = topics.with_sample(topics_of(stepper, chain), 1 / (topics.samples + 1))
+            chains = walk(stepper, stepper.start(), corpus, batches, corpus.documents, settings)
+            for step, chain in enumerate(chains, start=1):
+                if step > steps // 2 and is_scored(step, steps, settings["samples"]):
+                    topics = topics.with_sample(current_topics(stepper.code.model, chain), 1 / (topics.samples + 1))
                 done(step)
         self.settings_, self._stepper = settings, stepper
         self._tokens, self._total = corpus.tokens, corpus.documents
         self.n_iter_ = max(1, round(steps * batch_size / corpus.documents))
-        return self._settle(chain, topics, self._sizes(corpus, GLANCE, topics), corpus.tokens)
+        return self._store(chain, topics, self._sizes(corpus, SIZE_DOCUMENTS, topics), corpus.tokens)
 
     def partial_fit(self, X, y=None):
-        """Go on with new documents, each seen once; they are taken for a part of `total_samples` in all, or after a
-        fit for a part of as many as that had.
+        """Continue the chain with new documents, each seen once.
 
-        The chain goes on where it was, with the settings and the total of the first call, which its steps were chosen
-        for. Topics are averaged over all calls, late samples counting more than early ones, so that what came before
-        the chain had settled is soon forgotten.
+        They count as part of `total_samples` documents in all or, after a `fit`, of as many as that had. The settings
+        and the total of the first call remain, since the steps were chosen for them. Topics are averaged over all
+        calls, late samples counting more than early ones, so that those before convergence are soon forgotten.
+        Arguments, result and errors are those of `fit`.
         """
         known = hasattr(self, "topic_word_")
         corpus = self._corpus(X, reset=not known)
         if not 1 <= self.total_samples < np.inf:
             raise InputError(f"total_samples is {self.total_samples}; write how many documents there will be in all.")
         if not known:
-            part = max(1.0, self.total_samples / corpus.documents)
-            whole = Corpus(corpus.shards, corpus.words, corpus.mark, repeat=round(part))
+            ratio = max(1.0, self.total_samples / corpus.documents)
+            whole = Corpus(corpus.shards, corpus.words, corpus.mark, repeat=round(ratio))
             self.settings_, self.n_iter_, self.topic_share_ = self._settings(whole), 0, np.zeros(())
-            self._tokens, self._total = whole.tokens, part * corpus.documents
+            self._tokens, self._total = whole.tokens, ratio * corpus.documents
         settings = self.settings_
-        if not (known and hasattr(self, "_stepper")):  # at first, and out of a file
+        if not (known and hasattr(self, "_stepper")):  # at first, and after unpickling
             self._stepper = stepper_of(settings, len(corpus.words), self._tokens)
-        stepper = self._stepper
-        chain, topics = (self._chain, self._topics) if known else (stepper.start(), nothing(stepper))
-        steps = -(-corpus.documents // settings["batch_size"])
-        every = max(1, steps // settings["samples"])
-        batches = in_order(corpus.documents, settings["batch_size"])
-        moved = walk(stepper, chain, corpus, batches, settings["batch_size"], self._total)
-        for step, chain in enumerate(moved, start=1):
-            check(chain, settings)
+        chain, topics = (self._chain, self._topics) if known else (self._stepper.start(), TopicMoments())
+        starts = range(0, corpus.documents, settings["batch_size"])
+        batches = (np.arange(i, min(i + starts.step, corpus.documents)) for i in starts)
+        every = max(1, len(starts) // settings["samples"])
+        chains = walk(self._stepper, chain, corpus, batches, self._total, settings)
+        for step, chain in enumerate(chains, start=1):
             if step % every == 0:
-                topics = topics.with_sample(topics_of(stepper, chain), (POWER + 1) / (topics.samples + 1 + POWER))
+                phi = current_topics(self._stepper.code.model, chain)
+                topics = topics.with_sample(phi, stream_gain(topics.samples + 1))
         self.n_iter_ += 1
         sizes = self._sizes(corpus, corpus.documents // 10, topics)
-        gain = (POWER + 1) / (self.n_iter_ + POWER)
-        share = self.topic_share_ + gain * (sizes - self.topic_share_)
-        return self._settle(chain, topics, share, self._total / corpus.documents * corpus.tokens)
+        sizes = self.topic_share_ + stream_gain(self.n_iter_) * (sizes - self.topic_share_)
+        return self._store(chain, topics, sizes, self._total / corpus.documents * corpus.tokens)
 
     def transform(self, X):
-        """Each document's expected shares of the topics; rows add up to 1. A document's shares depend on its words
-        alone; one without words has equal shares."""
-        check_is_fitted(self, "topic_word_")
-        corpus = self._corpus(X, reset=False)
-        shares = document_shares(
-            corpus.gather(np.arange(corpus.documents)), self.topic_word_.T, alpha=self.settings_["alpha"], key=None
-        ).astype(float)
-        return shares / shares.sum(1, keepdims=True)
+        """Infer each document's topic weights.
+
+        Args:
+            X: counts, documents by words.
+
+        Returns:
+            The expected weights, documents by topics; rows add up to 1. They depend on the document's words alone; a
+            document without words has equal weights.
+        """
+        corpus, alpha = self._corpus(X), self.settings_["alpha"]
+        weights = topic_weights(corpus.gather(np.arange(corpus.documents)), self.topic_word_.T, alpha=alpha, key=None)
+        return weights.astype(float) / weights.astype(float).sum(1, keepdims=True)
 
     def perplexity(self, X) -> float:
-        """exp(−mean log p) of half of each document's tokens, foretold from the other half: document completion."""
-        check_is_fitted(self, "topic_word_")
-        return self._perplexity(self._corpus(X, reset=False))
+        """exp(−mean log p) of half of each document's tokens, predicted from the other half: document completion."""
+        return self._perplexity(self._corpus(X))
 
     def score(self, X, y=None) -> float:
         """About the log likelihood of all tokens: −log(perplexity) times their number."""
-        check_is_fitted(self, "topic_word_")
-        corpus = self._corpus(X, reset=False)
+        corpus = self._corpus(X)
         return -float(np.log(self._perplexity(corpus))) * corpus.tokens
 
     def pyldavis_inputs(self, X, vocabulary=None) -> dict[str, Any]:
-        """What `pyLDAvis.prepare(**inputs)` takes, for these documents; those without words are left out, since it
-        divides by their lengths. `vocabulary` has the words in the order of the columns, such as
-        `vectorizer.get_feature_names_out()`; by default the names that `fit` saw, or numbers."""
-        shares, counts = self.transform(X), sparse.csr_array(X)
+        """The arguments of `pyLDAvis.prepare(**inputs)`.
+
+        Args:
+            X: counts, documents by words; documents without words are left out, since pyLDAvis divides by lengths.
+            vocabulary: the words in the order of the columns, such as `vectorizer.get_feature_names_out()`; by
+                default the names that `fit` saw, or numbers.
+
+        Returns:
+            The arguments by name.
+
+        Raises:
+            InputError: the vocabulary has another number of words than the topics.
+        """
+        weights, counts = self.transform(X), sparse.csr_array(X)
         words = getattr(self, "feature_names_in_", range(self.n_features_in_)) if vocabulary is None else vocabulary
         if len(words) != self.n_features_in_:
             raise InputError(f"the vocabulary has {len(words):,} words, the topics {self.n_features_in_:,}.")
         lengths, topics = counts.sum(1), self.topic_word_.astype(float)
         return {
             "topic_term_dists": topics / topics.sum(1, keepdims=True),
-            "doc_topic_dists": shares[lengths > 0],
+            "doc_topic_dists": weights[lengths > 0],
             "doc_lengths": lengths[lengths > 0],
             "vocab": [str(word) for word in words],
             "term_frequency": counts.sum(0),
@@ -208,69 +236,54 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return tags
 
     def __getstate__(self):
-        """Without what is compiled; it is made again where it is needed."""
+        """The state without compiled code, which is made again when needed."""
         return {name: value for name, value in super().__getstate__().items() if name != "_stepper"}
 
-    def _corpus(self, X, reset: bool) -> Corpus:
-        """The counts, checked."""
-        least = 2 if reset else 1  # later on a wrong number of words has an error of its own
-        return from_matrix(
-            validate_data(
-                self, X, reset=reset, accept_sparse="csr", ensure_non_negative=True, ensure_min_features=least
-            )
-        )
+    def _corpus(self, X, reset: bool = False) -> Corpus:
+        """The counts, checked; without `reset` against the words of the fit."""
+        if not reset:
+            check_is_fitted(self, "topic_word_")
+        least = 2 if reset else 1  # later a wrong number of words has an error of its own
+        checks = {"accept_sparse": "csr", "ensure_non_negative": True, "ensure_min_features": least}
+        return from_matrix(validate_data(self, X, reset=reset, **checks))
 
     def _perplexity(self, corpus: Corpus) -> float:
         test = split(corpus.gather(np.arange(corpus.documents)))
         return score_topics(test, self.topic_word_.T, alpha=self.settings_["alpha"])
 
     def _settings(self, corpus: Corpus) -> dict[str, Any]:
-        """Those of `strang lda fit`, with what follows from a corpus of this size."""
+        """The settings of `strang lda fit` for a corpus of this size."""
         if corpus.tokens == 0:
             raise InputError("the documents hold no word at all.")
         seed = self.random_state
         if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(2**31 - 1)
+        same = {name: value for name, value in self.get_params().items() if name in DEFAULTS}
         renamed = {"topics": self.n_components, "passes": self.max_iter, "seed": int(seed)}
-        return completed({**DEFAULTS, **renamed, **{name: getattr(self, name) for name in SAME}}, corpus)
+        return completed({**DEFAULTS, **same, **renamed}, corpus)
 
-    def _sizes(self, corpus: Corpus, documents: int, topics: Topics) -> np.ndarray:
-        """What part of the tokens each topic has, by a look at so many documents."""
+    def _sizes(self, corpus: Corpus, documents: int, topics: TopicMoments) -> np.ndarray:
+        """Each topic's fraction of the tokens, estimated from this many documents."""
         chosen = np.linspace(0, corpus.documents - 1, min(max(documents, 1), corpus.documents)).astype(int)
-        return topic_shares(corpus.gather(chosen), topics.mean, alpha=self.settings_["alpha"])
+        return topic_sizes(corpus.gather(chosen), topics.mean, alpha=self.settings_["alpha"])
 
-    def _settle(self, chain: Chain, topics: Topics, share: np.ndarray, tokens: float):
-        """What there is to see after the chain has moved on."""
+    def _store(self, chain: Chain, topics: TopicMoments, sizes: np.ndarray, tokens: float):
+        """Set the attributes of a fit."""
         self._chain, self._topics, self.n_steps_ = jax.tree.map(np.asarray, chain), topics, int(chain.step)
-        self.topic_share_, self.n_samples_ = share, topics.samples
-        self.topic_word_ = topics.mean.T
-        spread = np.sqrt(topics.variance) if topics.samples > 1 else np.full_like(topics.mean, np.nan)
-        self.topic_word_sd_ = spread.T
+        self.topic_word_, self.topic_share_, self.n_samples_ = topics.mean.T, sizes, topics.samples
+        self.topic_word_sd_ = np.sqrt(topics.variance.T) if topics.samples > 1 else np.full_like(topics.mean.T, np.nan)
         prior = self.n_features_in_ * self.settings_["beta"]
-        self.components_ = self.topic_word_ * (share * tokens + prior)[:, None].astype(np.float32)
+        self.components_ = self.topic_word_ * (sizes * tokens + prior)[:, None].astype(np.float32)
         return self
 
 
-def stepper_of(settings: dict[str, Any], words: int, tokens: float) -> Stepper:
-    """What runs one batch after the other, for about so many tokens in all: their number is compiled in, and its size
-    is all that matters, so that it is rounded to a power of two."""
-    model = model_of(settings, words, 2.0 ** round(np.log2(tokens)))
+def stream_gain(number: int) -> float:
+    """The fraction of the total weight that the sample of this number in a stream gets."""
+    return (POWER + 1) / (number + POWER)
+
+
+def stepper_of(settings: dict[str, Any], vocabulary: int, tokens: float) -> Stepper:
+    """The stepper for about this many tokens in all: they are part of the compiled code, so that they are rounded to
+    a power of two, for corpora of about the same size to share a compilation."""
+    model = model_of(settings, vocabulary, 2.0 ** round(np.log2(tokens)))
     return Stepper(model, **motion_of(settings), seed=settings["seed"])
-
-
-def nothing(stepper: Stepper) -> Topics:
-    model = stepper.code.model
-    zeros = np.zeros((model.vocabulary, model.topics), np.float32)
-    return Topics(zeros, zeros, 0)
-
-
-def topics_of(stepper: Stepper, chain: Chain) -> np.ndarray:
-    return np.asarray(stepper.code.model.topics_of(chain.state.position[0]), np.float32)
-
-
-def check(chain: Chain, settings: dict[str, Any]) -> None:
-    if not chain.alive[0]:
-        raise InputError(
-            f"the chain diverged at step {int(chain.diverged_at[0])} with step_size={settings['step_size']:.3g}; "
-            "write a smaller one."
-        )

@@ -19,48 +19,46 @@ STATED: dict[str, Any] = {
 STEP_SIZES = (2e-5, 5e-5, 8e-5, 2e-4, 5e-4, 8e-4)  # it chose from these two by 1,000 validation documents
 FRICTIONS = (20.0, 40.0, 80.0)
 CHOSEN: dict[str, Any] = {"step_size": 5e-4, "friction": 40.0}
-OF_SGHMC = ("integrator", "parametrisation", "friction", "step_size", "decay")  # which others have not, or not so
-SILENT = ("alpha", "beta", "sweeps", "batches", "seed")  # of which it says nothing, by their names in results
+SGHMC_ONLY = ("integrator", "parametrisation", "friction", "step_size", "decay")  # not for other dynamics
+NOT_STATED = ("alpha", "beta", "sweeps", "batches", "seed")  # by their names in results
 
 
-def settings(given: dict[str, Any]) -> dict[str, Any]:
-    """The paper's settings under those given, which win; without what belongs to its dynamics where others are."""
-    return {**left(STATED, given), **left(CHOSEN, given), **given}
+def settings(options: dict[str, Any]) -> dict[str, Any]:
+    """The paper's settings, overridden by the options; without those of SGHMC if the options have other dynamics."""
+    return {**remaining(STATED, options), **remaining(CHOSEN, options), **options}
 
 
-def left(theirs: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """What is taken of the paper's where these are given."""
-    same = given.get("dynamics", STATED["dynamics"]).lower() == STATED["dynamics"]
-    return {name: value for name, value in theirs.items() if name not in given and (same or name not in OF_SGHMC)}
+def remaining(paper: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Those of the paper's settings that the options leave in force."""
+    same = options.get("dynamics", STATED["dynamics"]).lower() == STATED["dynamics"]
+    return {name: value for name, value in paper.items() if name not in options and (same or name not in SGHMC_ONLY)}
 
 
-def told(given: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
-    """What of a fit is the paper's, what it leaves open, and what was asked for instead."""
-    named = renamed(given, IN_JSON)
+def comparison(options: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """Which settings of a fit are the paper's, which it leaves open, and which were asked for instead."""
+    named = renamed(options, IN_JSON)
     return {
-        "stated": renamed(left(STATED, given), IN_JSON),
-        "of_its_grid": left(CHOSEN, given),
+        "stated": renamed(remaining(STATED, options), IN_JSON),
+        "of_its_grid": remaining(CHOSEN, options),
         "averaged": result["samples"],
-        "not_stated": {name: result[name] for name in SILENT if name not in named},
+        "not_stated": {name: result[name] for name in NOT_STATED if name not in named},
         "given": named,
     }
 
 
-def describe(found: dict[str, Any]) -> list[str]:
-    def text(pairs: dict[str, Any]) -> str:
-        return ", ".join(
-            f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in pairs.items()
-        )
+def describe(compared: dict[str, Any]) -> list[str]:
+    """The comparison as lines of text."""
 
-    lines = [f"the paper's settings: {text(found['stated'])}"]
-    if found["of_its_grid"]:
-        grid = f"steps {text_of(STEP_SIZES)} and frictions {text_of(FRICTIONS)}"
-        lines.append(f"it does not say which of its {grid} it settled on; here {text(found['of_its_grid'])}")
-    if found["averaged"] != found["stated"].get("samples", found["averaged"]):
-        lines.append(f"of these samples {found['averaged']} were taken: one a step of the latter half at most")
-    lines.append(f"it does not state {text(found['not_stated'])}: these are ours")
-    return lines + ([f"given instead: {text(found['given'])}"] if found["given"] else [])
+    def text(values: dict[str, Any]) -> str:
+        shortest = {name: f"{value:g}" if isinstance(value, float) else value for name, value in values.items()}
+        return ", ".join(f"{name} {value}" for name, value in shortest.items())
 
-
-def text_of(values: tuple[float, ...]) -> str:
-    return ", ".join(f"{value:g}" for value in values)
+    lines = [f"the paper's settings: {text(compared['stated'])}"]
+    if compared["of_its_grid"]:
+        sizes, frictions = (", ".join(f"{value:g}" for value in grid) for grid in (STEP_SIZES, FRICTIONS))
+        grid = f"step sizes {sizes} and frictions {frictions}"
+        lines.append(f"it does not say which of its {grid} it chose; here {text(compared['of_its_grid'])}")
+    if compared["averaged"] != compared["stated"].get("samples", compared["averaged"]):
+        lines.append(f"of these samples {compared['averaged']} were taken: at most one per step of the latter half")
+    lines.append(f"it does not state {text(compared['not_stated'])}: these are ours")
+    return lines + ([f"set instead: {text(compared['given'])}"] if compared["given"] else [])

@@ -1,59 +1,51 @@
-"""Sums over posterior samples of a fit, kept beside the chain that they belong to."""
+"""Sums over the posterior samples of a fit, saved beside the chain that they belong to."""
 
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from strang.lda.completion import HeldOut, Score, begin
 from strang.lda.model import TopicModel
 from strang.util.files import damaged, read_npz, write_npz
 
-ELSEWHERE = "the fit cannot go on from it. Begin in another folder."
+ADVICE = "the fit cannot go on from it. Begin in another folder."
 
 
 class SampleSums(NamedTuple):
-    """What is averaged over posterior samples: the held-out words' probabilities, the topics, and their squares."""
+    """Sums over posterior samples of the held-out words' probabilities, the topics, and their squares."""
 
     score: Score
     mean: np.ndarray  # Σ φ, (V, K)
     square: np.ndarray  # Σ φ²
 
 
-def no_samples(test: HeldOut, model: TopicModel) -> SampleSums:
-    """The sums before the first sample."""
-    zeros = np.zeros((model.vocabulary, model.topics), np.float32)
-    return SampleSums(begin(test), zeros, zeros)
-
-
-def path_of(folder: Path, step: int) -> Path:
-    return folder / f"kept-{step}.npz"
-
-
 def save_sums(folder: Path, sums: SampleSums, step: int) -> None:
-    """The sums of the chain at this step."""
-    write_npz(path_of(folder, step), {**sums.score._asdict(), "mean": sums.mean, "square": sums.square})
+    """Save the sums that belong to the chain at this step."""
+    write_npz(folder / f"kept-{step}.npz", {**sums.score._asdict(), "mean": sums.mean, "square": sums.square})
 
 
-def forget_sums(folder: Path, step: int) -> None:
-    """Remove those of chains that have been replaced."""
+def remove_other_sums(folder: Path, step: int) -> None:
+    """Remove the sums of all other steps, whose chains have been replaced."""
     for path in folder.glob("kept-*.npz"):
-        if path != path_of(folder, step):
+        if path.name != f"kept-{step}.npz":
             path.unlink()
 
 
-def load_sums(folder: Path, empty: SampleSums, model: TopicModel, step: int) -> SampleSums:
-    """The sums when the chain was saved, in the shapes of empty ones."""
-    path = path_of(folder, step)
-    arrays = read_npz(path, ELSEWHERE)
+def load_sums(folder: Path, test: HeldOut, model: TopicModel, step: int) -> SampleSums:
+    """Load and check the sums of this step; at step 0 they are empty."""
+    zeros = np.zeros((model.vocabulary, model.topics), np.float32)
+    empty, path = SampleSums(begin(test), zeros, zeros), folder / f"kept-{step}.npz"
+    if step == 0:
+        return empty
+    arrays = read_npz(path, ADVICE)
     try:
         score = Score(arrays["topics"], arrays["total"], arrays["last"], int(arrays["samples"]))
         sums = SampleSums(score, arrays["mean"], arrays["square"])
-        same = [np.shape(a) == np.shape(b) for a, b in zip(score[:3], empty.score[:3], strict=True)]
-        same += [sums.mean.shape == empty.mean.shape, sums.square.shape == empty.square.shape]
-        known = score.topics.dtype == np.int32 and np.isin(score.topics, np.arange(model.topics)).all()
     except (KeyError, TypeError, ValueError) as error:
-        raise damaged(path, error, ELSEWHERE) from None
-    if not (known and all(same)):
-        raise damaged(path, "other shapes or topics", ELSEWHERE)
+        raise damaged(path, error, ADVICE) from None
+    same = jax.tree.map(np.shape, sums) == jax.tree.map(np.shape, empty) and score.topics.dtype == np.int32
+    if not (same and np.isin(score.topics, np.arange(model.topics)).all()):
+        raise damaged(path, "other shapes or topics", ADVICE)
     return sums

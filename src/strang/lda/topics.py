@@ -1,4 +1,4 @@
-"""Topics that lie in a file: those of a fit with their posterior uncertainty, or any matrix of probabilities."""
+"""Topics stored in a file, those of a fit or any matrix of probabilities: loading, listing and scoring them."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -6,79 +6,65 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from strang.lda.coherence import coherence, top_words
+from strang.lda.completion import score_topics, split
 from strang.lda.corpus import Corpus, open_corpus
 from strang.storage.manifest import read_spec
-from strang.util.errors import InputError, first_line
+from strang.util.errors import InputError
+from strang.util.files import read_npz
 
-LOOKED_AT = 20_000  # documents that coherence is measured on
+COHERENCE_DOCUMENTS = 20_000  # on which coherence is measured
+KINDS = {"sd": "f", "last": "f", "samples": "iu"}  # of stored arrays' dtypes
 
 
-class Found(NamedTuple):
-    """Topics as they were found. A fit's are words by topics and all there; of others only `mean` is sure to be."""
+class StoredTopics(NamedTuple):
+    """Topics as stored. A fit's are words by topics, with all fields; others have `mean` and perhaps some fields."""
 
     mean: np.ndarray
     sd: np.ndarray | None = None
     last: np.ndarray | None = None
     words: list[str] | None = None
-    share: np.ndarray | None = None
+    share: np.ndarray | None = None  # each topic's fraction of the tokens
     samples: int | None = None
     options: dict[str, Any] | None = None  # of the fit
-    corpus: str | None = None  # that it learnt from
+    corpus: str | None = None  # of the fit
 
 
-def load(path: str | Path) -> Found:
-    """The topics of a fit's folder, or in a .npz (array `topics`, or those of topics.npz) or .npy file."""
+def load(path: str | Path) -> StoredTopics:
+    """Load the topics of a fit's folder, of a .npz (array `topics`, or those of topics.npz) or a .npy file."""
     folder = Path(path)
     if not folder.is_dir():
-        return from_arrays(folder, read_arrays(folder))
+        return read_topics(folder)
     about = read_spec(folder)["about"]
     if about.get("command") != "lda fit" or not isinstance(about.get("options"), dict):
         raise InputError(f"{folder} is no fit of topics; give the folder that strang lda fit had as --store.")
     if not (folder / "topics.npz").exists():
         raise InputError(f"{folder} has no topics.npz yet; go on with strang resume {folder}.")
-    found = from_arrays(folder / "topics.npz", read_arrays(folder / "topics.npz"))
-    return found._replace(options=about["options"], corpus=about.get("corpus"))
+    return read_topics(folder / "topics.npz")._replace(options=about["options"], corpus=about.get("corpus"))
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with path.open("rb") as handle:
-            file = np.load(handle, allow_pickle=False)
-            return {"topics": file} if isinstance(file, np.ndarray) else {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise InputError(f"there is no {path}.") from None
-    except Exception as error:  # a damaged archive raises almost anything
-        raise InputError(f"{path} is not a whole .npz or .npy file of topics ({first_line(error)}).") from None
-
-
-def from_arrays(path: Path, arrays: dict[str, np.ndarray]) -> Found:
-    """What the arrays say, as far as it fits together."""
-    name = next((name for name in ("topics", "mean", "components") if name in arrays), None)
-    if name is None:
+def read_topics(path: Path) -> StoredTopics:
+    """Read the arrays of a file and check that they belong together."""
+    arrays = read_npz(path, "give a whole .npz or .npy file of topics.", single="topics")
+    main = next((name for name in ("topics", "mean", "components") if name in arrays), None)
+    if main is None:
         raise InputError(f"{path} has no array 'topics'; it has {', '.join(sorted(arrays)) or 'none'}.")
-    mean = arrays[name]
+    mean = arrays[main]
     if mean.ndim != 2 or mean.dtype.kind not in "fiu" or not mean.size or not np.isfinite(mean).all() or mean.min() < 0:
-        raise InputError(f"{name} in {path} is no matrix of probabilities: shape {mean.shape}, dtype {mean.dtype}.")
-    sd, last, words, share, samples = (arrays.get(each) for each in ("sd", "last", "words", "share", "samples"))
-    wrong = [
-        each
-        for each, array in (("sd", sd), ("last", last))
-        if array is not None and (array.shape != mean.shape or array.dtype.kind != "f")
-    ]
-    wrong += ["words"] if words is not None and (words.ndim != 1 or len(words) not in mean.shape) else []
-    wrong += ["share"] if share is not None and share.shape != mean.shape[1:] else []
-    wrong += ["samples"] if samples is not None and (samples.shape != () or samples.dtype.kind not in "iu") else []
-    if wrong:
-        raise InputError(f"{path} is damaged: its {wrong[0]} does not belong to topics of shape {mean.shape}.")
-    count = None if samples is None else int(samples)
-    return Found(mean, sd, last, None if words is None else words.tolist(), share, count)
+        raise InputError(f"{main} in {path} is no matrix of probabilities: shape {mean.shape}, dtype {mean.dtype}.")
+    shapes = {"sd": [mean.shape], "last": [mean.shape], "share": [mean.shape[1:]], "samples": [()]}
+    shapes["words"] = [(size,) for size in mean.shape]
+    others: dict[str, Any] = {name: arrays[name] for name in shapes if name in arrays}
+    for name, array in others.items():
+        if array.shape not in shapes[name] or array.dtype.kind not in KINDS.get(name, array.dtype.kind):
+            raise InputError(f"{path} is damaged: its {name} does not belong to topics of shape {mean.shape}.")
+    others |= {name: others[name].tolist() for name in ("words", "samples") if name in others}
+    return StoredTopics(mean, **others)
 
 
-def over_words(found: Found, words: list[str]) -> np.ndarray:
-    """φ (V, K) over these words, whichever way round it was given, its columns made to add up to 1."""
-    if found.words is not None and found.words != words:
-        raise InputError(told_apart(found.words, words))
-    phi = np.asarray(found.mean, float)
+def over_words(stored: StoredTopics, words: list[str]) -> np.ndarray:
+    """φ (V, K) over these words, whichever way round it is stored, its columns scaled to add up to 1."""
+    check_words(stored, words)
+    phi = np.asarray(stored.mean, float)
     square = phi.shape[0] == phi.shape[1]
     if len(words) not in phi.shape:
         raise InputError(f"topics of shape {phi.shape} do not go with a vocabulary of {len(words):,} words.")
@@ -91,48 +77,112 @@ def over_words(found: Found, words: list[str]) -> np.ndarray:
     return phi / phi.sum(0)
 
 
-def told_apart(one: list[str], other: list[str]) -> str:
-    if len(one) != len(other):
-        return f"the topics are over {len(one):,} words, the corpus has {len(other):,}; give the corpus they are of."
-    first = next(number for number, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1])
-    return f"word {first} of the topics is {one[first]!r}, that of the corpus {other[first]!r}; give the right corpus."
+def check_words(stored: StoredTopics, words: list[str]) -> None:
+    """Raise an error if the stored topics are over other words."""
+    own = stored.words
+    if own is None or own == words:
+        return
+    if len(own) != len(words):
+        raise InputError(f"the topics are over {len(own):,} words, the corpus has {len(words):,}; give their corpus.")
+    first = next(i for i in range(len(own)) if own[i] != words[i])
+    raise InputError(
+        f"word {first} of the topics is {own[first]!r}, of the corpus {words[first]!r}; give their corpus."
+    )
 
 
-def sample_of(corpus: Corpus, documents: int) -> Corpus:
-    """The first so many documents, or all."""
+def first_documents(corpus: Corpus, documents: int) -> Corpus:
+    """The first documents of a corpus, or all."""
     end = min(corpus.begin + documents, corpus.end)
     return Corpus(corpus.shards, corpus.words, corpus.mark, corpus.begin, end)
 
 
-def listing(found: Found, count: int, corpus: Corpus | None, documents: int = LOOKED_AT) -> list[dict[str, Any]]:
-    """The topics of a fit, the largest first: share of the tokens, coherence, and the first words with the posterior
-    mean and standard deviation of their probabilities."""
-    words = found.words or [str(number) for number in range(len(found.mean))]
-    top = top_words(found.mean, count)
-    values = None if corpus is None else coherence(top, sample_of(corpus, documents))
-    share = np.full(len(top), np.nan) if found.share is None else found.share
-    sd = np.full(found.mean.shape, np.nan) if found.sd is None else found.sd
+def topic_rows(
+    stored: StoredTopics, count: int, corpus: Corpus | None, documents: int = COHERENCE_DOCUMENTS
+) -> list[dict[str, Any]]:
+    """The topics of a fit as records, largest first: fraction of the tokens, coherence, and the `count` most probable
+    words with the posterior mean and standard deviation of their probabilities."""
+    words = stored.words or [str(number) for number in range(len(stored.mean))]
+    top = top_words(stored.mean, count)
+    values = None if corpus is None else coherence(top, first_documents(corpus, documents))
+    sizes = np.full(len(top), np.nan) if stored.share is None else stored.share
+    sd = np.full(stored.mean.shape, np.nan) if stored.sd is None else stored.sd
+    return [
+        {
+            "topic": k,
+            "share": float(sizes[k]),
+            "coherence": None if values is None else float(values[k]),
+            "words": [
+                {"word": words[w], "probability": float(stored.mean[w, k]), "sd": float(sd[w, k])}
+                for w in top[k].tolist()
+            ],
+        }
+        for k in np.argsort(-sizes, kind="stable").tolist()
+    ]
 
-    def row(k: int) -> dict[str, Any]:
-        entries = [
-            {"word": words[w], "probability": float(found.mean[w, k]), "sd": float(sd[w, k])} for w in top[k].tolist()
-        ]
-        value = None if values is None else float(values[k])
-        return {"topic": int(k), "share": float(share[k]), "coherence": value, "words": entries}
 
-    return [row(k) for k in np.argsort(-share, kind="stable")]
-
-
-def corpus_of(found: Found, given: str | Path | None) -> tuple[Corpus | None, str | None]:
-    """The corpus that a fit learnt from, or why there is none."""
-    if given is None and found.corpus is None:
+def corpus_of(stored: StoredTopics, path: str | Path | None) -> tuple[Corpus | None, str | None]:
+    """The corpus at `path`, or by default that of the fit; or None, and why there is none."""
+    if path is None and stored.corpus is None:
         return None, "the fit was begun from Python with a corpus in memory"
     try:
-        corpus = open_corpus(given or found.corpus or "", verify=True)
-        if found.words is not None and found.words != corpus.words:
-            raise InputError(told_apart(found.words, corpus.words))
+        corpus = open_corpus(path or stored.corpus or "", verify=True)
+        check_words(stored, corpus.words)
     except InputError as error:
-        if given is not None:
+        if path is not None:
             raise
         return None, str(error)
     return corpus, None
+
+
+def score_file(
+    path: str | Path,
+    corpus: str | Path,
+    *,
+    documents: int | None = None,
+    seen: float = 0.5,
+    every: int | None = None,
+    alpha: float | None = None,
+    sweeps: int = 20,
+    words: int = 10,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Document-completion perplexity of topics on a corpus's last `documents`, and their mean NPMI coherence.
+
+    A fraction `seen` of each document's tokens, chosen by `seed`, determines its topic weights and the others are
+    scored; or with `every` = m every m-th token is scored.
+    """
+    stored, whole = load(path), open_corpus(corpus, verify=True)
+    count = min(1000, whole.documents) if documents is None else documents
+    if not 1 <= count <= whole.documents:
+        raise InputError(f"test-documents is {count}; the corpus has {whole.documents:,}.")
+    held_out = Corpus(whole.shards, whole.words, whole.mark, whole.end - count, whole.end)
+    if not 0 < seen < 1:
+        raise InputError(f"seen is {seen}; write the fraction of each document's tokens to see, between 0 and 1.")
+    test = split(held_out.gather(np.arange(count)), fraction=1 - seen, every=every, seed=seed)
+    phi = over_words(stored, whole.words)
+    last = None if stored.last is None else over_words(stored._replace(mean=stored.last), whole.words)
+    prior = (stored.options or {}).get("alpha", 0.1) if alpha is None else alpha
+    settings: dict[str, Any] = {"alpha": prior, "key": seed, "sweeps": sweeps}
+    sample = first_documents(whole, COHERENCE_DOCUMENTS)
+    return {
+        "perplexity": score_topics(test, phi, **settings),
+        "perplexity_last": None if last is None else score_topics(test, last, **settings),
+        "coherence": float(coherence(top_words(phi, words), sample).mean()),
+        "coherence_documents": sample.documents,
+        "coherence_words": words,
+        "topics": phi.shape[1],
+        "vocabulary": phi.shape[0],
+        "documents": count,
+        "documents_trained_on": trained_on(stored, corpus, count),
+        "held_out": test.how,
+        "alpha": prior,
+        "sweeps": sweeps,
+        "seed": seed,
+    }
+
+
+def trained_on(stored: StoredTopics, corpus: str | Path, documents: int) -> int | None:
+    """How many of the scored documents were in the training data; None if that is unknown."""
+    if stored.corpus is None or stored.options is None or Path(stored.corpus).resolve() != Path(corpus).resolve():
+        return None
+    return max(0, documents - int(stored.options["test_documents"]))

@@ -1,4 +1,4 @@
-"""What is being sampled."""
+"""Models: what is sampled."""
 
 from strang.models.base import Model as Model
 from strang.models.base import Posterior as Posterior

@@ -1,4 +1,4 @@
-"""A model is a prior and a one-datum likelihood over any pytree `position`. It knows nothing of sampling."""
+"""A model is a prior and a one-datum likelihood over any pytree `position`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from strang.util.trees import Tree
 
 @runtime_checkable
 class Posterior(Protocol):
-    """What every model offers. One with a likelihood gradient of its own (a latent-variable model) also has
+    """What every model offers. A latent-variable model, which has its own likelihood gradient, also has
     `likelihood_gradient(position, rows, weights, key)`: the gradient of Σ_i weights_i log p(row_i | position)."""
 
     def log_prior(self, position: Tree): ...
@@ -21,12 +21,18 @@ class Posterior(Protocol):
 
 @dataclass(frozen=True)
 class Model:
-    """A model of one's own: two log densities, up to constants, and a start.
+    """A model made of functions.
 
-    `init` is a position, or a function from a `jax.random` key to one so that chains start apart.
+    Args:
+        log_prior: the log density of a position, up to a constant.
+        log_likelihood: the log density of one datum, as a function of (position, datum), up to a constant.
+        init: where chains start: a position, or a function from a `jax.random` key to one, so that chains start apart.
 
-    >>> import jax.numpy as jnp
-    >>> model = Model(lambda t: -t**2 / 2, lambda t, x: -(x - t)**2 / 2, init=jnp.zeros(()))
+    Example:
+        >>> import jax.numpy as jnp
+        >>> model = Model(lambda t: -t**2 / 2, lambda t, x: -(x - t)**2 / 2, init=jnp.zeros(()))
+        >>> model.log_likelihood(1.0, 3.0)
+        -2.0
     """
 
     log_prior: Callable

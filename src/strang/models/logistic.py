@@ -8,7 +8,16 @@ import jax.numpy as jnp
 
 @dataclass(frozen=True)
 class Logistic:
-    """`features` is the length of x; a datum is the pair (x, y) with y in {0, 1}."""
+    """Logistic regression with a normal prior; a datum is the pair (x, y) with y in {0, 1}.
+
+    Args:
+        features: the length of x.
+        prior_var: variance of a weight.
+
+    Example:
+        >>> float(Logistic(2).log_likelihood(jnp.zeros(2), (jnp.ones(2), 1)))  # log 1/2
+        -0.6931471824645996
+    """
 
     features: int
     prior_var: float = 1.0

@@ -1,4 +1,4 @@
-"""`strang sample gaussian` and `strang reproduce`: the paper's experiment, and all of the paper."""
+"""The commands `strang sample gaussian` (the paper's experiment) and `strang reproduce` (the whole paper)."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from strang.util.command_line import BatchOrder, Json, Parts, Scheduler, emit, options_in
+from strang.util.command_line import BatchOrder, Json, Parts, Scheduler, emit
+from strang.util.signatures import without
 
 sample_app = typer.Typer(help="Sample a model and compare with its known posterior.", no_args_is_help=True)
 
@@ -23,43 +24,40 @@ def gaussian(
     friction: Annotated[float, typer.Option(help="Friction D.")] = 10.0,
     step_size: Annotated[float | None, typer.Option(help="A fixed step size h.")] = None,
     scale: Annotated[float | None, typer.Option(help="C of h = C L^-alpha or h_l = C l^-alpha.")] = None,
-    alpha: Annotated[float | None, typer.Option(help="alpha of the same.")] = None,
-    schedule: Annotated[Shape, typer.Option(help="Which of the two.")] = Shape.fixed,
-    steps: Annotated[int, typer.Option(help="All steps, burn-in included.")] = 100_000,
-    chains: Annotated[int, typer.Option(help="Replicates.")] = 200,
+    alpha: Annotated[float | None, typer.Option(help="alpha of the same formula.")] = None,
+    schedule: Annotated[Shape, typer.Option(help="fixed: h = C L^-alpha; decreasing: h_l = C l^-alpha.")] = Shape.fixed,
+    steps: Annotated[int, typer.Option(help="Steps per chain, burn-in included.")] = 100_000,
+    chains: Annotated[int, typer.Option(help="Number of independent chains.")] = 200,
     batch_order: BatchOrder = "iid",
     batch_size: Annotated[int, typer.Option(help="Rows per batch.")] = 10,
-    replacement: Annotated[bool, typer.Option(help="Whether an iid batch may hold a row twice.")] = True,
+    replacement: Annotated[bool, typer.Option(help="Whether an iid batch may contain a row twice.")] = True,
     gradient: Annotated[str, typer.Option(help="minibatch, control-variate or svrg.")] = "minibatch",
     gradient_noise: Annotated[float, typer.Option(help="Known variance V for SGHMC to subtract.")] = 0.0,
-    data_size: Annotated[int, typer.Option(help="Number of data N, where none are given.")] = 1000,
+    data_size: Annotated[int, typer.Option(help="Number of simulated data N, without --data.")] = 1000,
     data_mean: Annotated[float, typer.Option(help="Their exact mean.")] = 0.5,
     data: Annotated[Path | None, typer.Option(help="Data on disk: .npy, a folder of them, or a table.")] = None,
     column: Annotated[str | None, typer.Option(help="The column of a table (Parquet, Arrow).")] = None,
     burn_in: Annotated[int, typer.Option(help="Steps left out of the average.")] = 0,
-    seed: Annotated[int, typer.Option(help="Of data, starts, batches and noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of data, starts, batches and noise.")] = 0,
     init_mean: Annotated[float, typer.Option(help="Mean of the starts.")] = 0.0,
     init_var: Annotated[float, typer.Option(help="Variance of the starts.")] = 1.0,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
-    store: Annotated[Path | None, typer.Option(help="A folder to save the run in; go on with strang resume.")] = None,
+    store: Annotated[Path | None, typer.Option(help="A folder to save the run in; strang resume continues it.")] = None,
     every: Annotated[int | None, typer.Option(help="Steps between saves; by default about ten seconds.")] = None,
     thin: Annotated[int | None, typer.Option(help="Keep every n-th position in the folder.")] = None,
     parts: Parts = None,
     scheduler: Scheduler = None,
-    tasks: Annotated[
-        int | None, typer.Option(help="Run the chains in so many tasks; by default one per worker.")
-    ] = None,
+    tasks: Annotated[int | None, typer.Option(help="Tasks for the chains; by default one per worker.")] = None,
     json: Json = False,
 ) -> None:
     """The paper's experiment: the average of θ² over a Gaussian posterior, with its exact bias and MSE beside it."""
-    options = options_in(locals(), "data", "store", "every", "scheduler", "tasks", "json")
+    options = without(locals(), "data", "store", "every", "scheduler", "tasks", "json")
     options["schedule"] = schedule.value
-    options["path"] = None if data is None else str(data.resolve())  # to be found from anywhere
+    options["path"] = None if data is None else str(data.resolve())  # valid from any working directory
     from strang.paper import gaussian as experiment
 
     about = {"command": "sample gaussian", "options": options, "every": every}
-    kept: dict[str, Any] = {"store": store, "every": every, "about": about}
-    result = experiment.from_options(options, **kept, scheduler=scheduler, tasks=tasks)
+    result = experiment.from_options(options, store=store, every=every, about=about, scheduler=scheduler, tasks=tasks)
     emit(result, json, experiment.describe(result))
 
 
@@ -79,23 +77,21 @@ STORED = {"sample gaussian": resume_gaussian}
 
 
 def reproduce(
-    figures: Annotated[list[str] | None, typer.Argument(help="Their names (see above); by default all.")] = None,
-    full: Annotated[
-        bool, typer.Option("--full/--quick", help="The paper's run counts in its figures, or fewer.")
-    ] = False,
-    out: Annotated[Path, typer.Option(help="Where index.html and results.json go.")] = Path("report"),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Make all parts anew, also those kept in OUT/parts.")] = False,
-    corpus: Annotated[Path | None, typer.Option(help="Topic models on a prepared corpus, not on a drawn one.")] = None,
+    figures: Annotated[list[str] | None, typer.Argument(help="Names of figures (see above); by default all.")] = None,
+    full: Annotated[bool, typer.Option("--full/--quick", help="As many runs as the paper has, or fewer.")] = False,
+    out: Annotated[Path, typer.Option(help="The folder for index.html and results.json.")] = Path("report"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute all parts again, also those in OUT/parts.")] = False,
+    corpus: Annotated[Path | None, typer.Option(help="Topic models on a prepared corpus, not a simulated one.")] = None,
     scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """Reproduce the paper as one HTML page: simulated points over exact curves, and a verdict on every claim.
 
     Figures: fig1, fig2, fig3, unit (where the theory holds), order2 (how order 2 comes back), theorems, meanflow,
-    topics and belief (these two: table1). A killed run goes on where it was.
+    topics and belief (these two: table1). A killed run continues where it stopped.
     """
     from strang.paper import reproduce as paper
 
     effort = (paper.FULL if full else paper.QUICK)._replace(corpus=str(corpus) if corpus else None)
     report = paper.reproduce(figures or [], effort=effort, out=out, fresh=fresh, scheduler=scheduler)
-    emit(paper.results(report, paper.about_page(report)), json, paper.describe(report, out))
+    emit(paper.results(report), json, paper.describe(report, out))

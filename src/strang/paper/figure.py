@@ -1,13 +1,10 @@
-"""What a figure of the report is made of: points, series, panels, tables, verdicts. All of it is plain data."""
+"""What a section of the report is made of: the work to do, panels, tables and verdicts. All of it is plain data."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from strang.report.panels import Panel as Panel
-from strang.report.panels import Point as Point
-from strang.report.panels import Series as Series
-from strang.report.panels import Table as Table
+from strang.report.panels import Panel, Table
 
 REPRODUCED = "reproduced"
 UNDER_READING = "reproduced under this reading"
@@ -15,18 +12,18 @@ NOT_REPRODUCED = "not reproduced"
 
 
 class Effort(NamedTuple):
-    """How much is simulated. The exact values do not depend on it, except that they are those of runs as long.
+    """How much is simulated. Exact values depend on it only through the length of the runs.
 
-    Paper: 200 runs a point throughout. We: 2000 for traces of bias and MSE also in full, because the square of the
-    error of a short run is so skewed that 200 of them do not give a standard error to rely on.
+    Paper: 200 runs per point throughout. We: 2000 for traces of bias and MSE also in full, because the squared error
+    of a short run is so skewed that 200 of them do not give a reliable standard error.
     """
 
     name: str
-    runs: int  # replicates where a long run shows the invariant measure
-    steps: int  # its length
-    trace_runs: int  # replicates where bias and MSE are shown against the number of steps
-    longest: int  # the most steps there
-    corpus: str | None = None  # a prepared one for the topic models
+    runs: int  # replicates of long runs, which measure the invariant measure
+    steps: int  # length of these
+    trace_runs: int  # replicates of the runs whose bias and MSE are plotted against the number of steps
+    longest: int  # length of the longest of these
+    corpus: str | None = None  # folder of a prepared corpus for the topic models
 
 
 QUICK = Effort("quick", runs=50, steps=100_000, trace_runs=2000, longest=30_000)
@@ -34,7 +31,7 @@ FULL = Effort("full", runs=200, steps=1_000_000, trace_runs=2000, longest=1_000_
 
 
 class Part(NamedTuple):
-    """One piece of work, a pure function of JSON settings to a JSON result, so that it can be kept on disk."""
+    """One piece of work: a pure function from JSON settings to a JSON result, so that it can be cached on disk."""
 
     label: str
     function: Callable[..., Any]
@@ -43,7 +40,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a claim. `reading` says under which reading of it, `numbers` what decided, `why` in a sentence."""
+    """The result for one claim: under which `reading` of it, which `numbers` decided, and `why` in a sentence."""
 
     claim: str
     where: str
@@ -55,7 +52,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Figure:
-    """A section of the report: what the paper says, what to look at, and what came out."""
+    """A section of the report: what the paper says, what to look at, and the results."""
 
     name: str
     title: str

@@ -10,19 +10,9 @@ import numpy as np
 from strang.dynamics import SGHMC, SGLD
 from strang.integrators.words import spell
 from strang.paper import measure
-from strang.paper.figure import (
-    NOT_REPRODUCED,
-    REPRODUCED,
-    UNDER_READING,
-    Effort,
-    Figure,
-    Panel,
-    Part,
-    Point,
-    Series,
-    Table,
-    Verdict,
-)
+from strang.paper.figure import Effort, Figure, Part, Verdict
+from strang.paper.verdicts import outcome
+from strang.report.panels import Panel, Point, Series, Table
 from strang.theory import linear
 
 SPLITTING = "chen:ABOBA"
@@ -33,8 +23,8 @@ EULERS = {
 }
 LABELS = {SPLITTING: "splitting (chen:ABOBA)", **EULERS}
 FRICTIONS = (10.0, 20.0, 30.0)
-SIZES = (0.001, 0.002, 0.003, 0.005, 0.007, 0.009, 0.012, 0.018, 0.028, 0.038, 0.05, 0.06, 0.085)
-SGLD_SIZES = (0.0002, 0.0005, 0.001, 0.0015, 0.0019)
+SIZES: tuple[float, ...] = (0.001, 0.002, 0.003, 0.005, 0.007, 0.009, 0.012, 0.018, 0.028, 0.038, 0.05, 0.06, 0.085)
+SGLD_SIZES: tuple[float, ...] = (0.0002, 0.0005, 0.001, 0.0015, 0.0019)
 SGNHT_SIZES = SIZES[:9]
 CURVE = tuple(np.geomspace(0.0005, 0.1, 60).tolist())
 SMALL = 0.005  # the step size at which biases are compared, well inside every stability limit but SGLD's
@@ -42,45 +32,36 @@ SMALL = 0.005  # the step size at which biases are compared, well inside every s
 
 def parts(effort: Effort) -> list[Part]:
     """One part for each integrator and friction, then SGLD and SGNHT, then the exact curves between the points."""
+    grids = [(f"{word}, D = {d:g}", ["sghmc", word], SIZES, d) for word in LABELS for d in FRICTIONS]
+    grids += [("SGLD", ["sgld", "euler"], SGLD_SIZES, 10.0), ("SGNHT", ["sgnht", SPLITTING], SGNHT_SIZES, 10.0)]
     common = {"stops": [effort.steps], "runs": effort.runs}
-    found = [
-        Part(f"{word}, D = {d:g}", measure.errors, {
-            "dynamics": "sghmc", "integrator": word, "sizes": list(SIZES), "frictions": [d] * len(SIZES), **common
-        })
-        for word in LABELS
-        for d in FRICTIONS
-    ]  # fmt: skip
-    for dynamics, word, sizes in (("sgld", "euler", SGLD_SIZES), ("sgnht", SPLITTING, SGNHT_SIZES)):
-        settings = {"dynamics": dynamics, "integrator": word, "sizes": list(sizes), "frictions": [10.0] * len(sizes)}
-        found.append(Part(dynamics.upper(), measure.errors, {**settings, **common}))
-    return [*found, Part("exact curves", curves, {"steps": effort.steps, "sizes": list(CURVE)})]
+    simulated = [
+        Part(label, measure.errors, {"scheme": scheme, "scales": list(sizes), "frictions": [d] * len(sizes), **common})
+        for label, scheme, sizes, d in grids
+    ]
+    return [*simulated, Part("exact curves", curves, {"steps": effort.steps, "sizes": list(CURVE)})]
 
 
 def curves(*, steps: int, sizes: list[float]) -> dict[str, Any]:
     """Stability limits, and exact biases below them, of every integrator at every friction."""
-    found: dict[str, Any] = {}
+    by_scheme: dict[str, Any] = {}
     for word, friction in [*((word, friction) for word in LABELS for friction in FRICTIONS), ("sgld", 1.0)]:
-        dynamics = SGLD() if word == "sgld" else SGHMC(friction=friction)
-        step = spell(dynamics, "euler" if word == "sgld" else word)
-        limit = linear.stability_limit(step, dynamics, measure.PRECISION)
-        name = "sgld" if word == "sgld" else "sghmc"
+        scheme = measure.Scheme("sgld", "euler") if word == "sgld" else measure.Scheme("sghmc", word)
+        dynamics = scheme.make_dynamics(friction)
+        limit = linear.stability_limit(spell(dynamics, scheme.integrator), dynamics, measure.PRECISION)
         stable = [h for h in sizes if h < 0.999 * limit]
-        biases = [measure.exact_errors(name, step.name, h, friction, None, [steps])["bias"][0] for h in stable]
-        found[f"{word} {friction:g}"] = {"limit": limit, "sizes": stable, "bias": biases}
-    return found
+        biases = [measure.exact_errors(scheme, h, friction, [steps])["bias"][0] for h in stable]
+        by_scheme[f"{word} {friction:g}"] = {"limit": limit, "sizes": stable, "bias": biases}
+    return by_scheme
 
 
-def points(cells: list[list[Point]], sizes, curve: dict[str, Any] | None) -> list[Point]:
-    """The simulated points and the exact ones between them, by step size; nothing exact where the step explodes."""
-    limit = np.inf if curve is None else curve["limit"]
-    found = [{"x": h, **cell[0]} for h, cell in zip(sizes, cells, strict=True)]
-    for point in found:
-        if point["x"] >= limit:
-            point |= {"value": None, "se": None, "exact": None}
-    if curve is not None:
-        between = zip(curve["sizes"], curve["bias"], strict=True)
-        found += [{"x": h, "value": None, "se": None, "exact": bias} for h, bias in between]
-    return sorted(found, key=lambda point: point["x"])
+def points(cells: list[list[Point]], sizes, curve: dict[str, Any]) -> list[Point]:
+    """The simulated points and the exact ones between them, by step size; nothing exact where the step diverges."""
+    nothing = {"value": None, "se": None, "exact": None}
+    simulated = [
+        {**cell[0], "x": h, **(nothing if h >= curve["limit"] else {})} for h, cell in zip(sizes, cells, strict=True)
+    ]
+    return measure.with_curve(simulated, curve["sizes"], curve["bias"])
 
 
 def figure(effort: Effort, results: list[Any]) -> Figure:
@@ -90,17 +71,17 @@ def figure(effort: Effort, results: list[Any]) -> Figure:
     sgld, sgnht = (result["bias"] for result in cells[len(names) :])
     panels = []
     for friction in FRICTIONS:
+        curve = {word: exact[f"{word} {friction:g}"] for word in LABELS}
         series = [
-            Series(label, points(biases[word, friction], SIZES, exact[f"{word} {friction:g}"]), word == SPLITTING)
+            Series(label, points(biases[word, friction], SIZES, curve[word]), word == SPLITTING)
             for word, label in LABELS.items()
         ]
         if friction == FRICTIONS[0]:
-            series += [
-                Series("SGLD", points(sgld, SGLD_SIZES, exact["sgld 1"])),
-                Series("SGNHT (chen:ABOBA)", points(sgnht, SGNHT_SIZES, None)),
-            ]
-        marks = [(exact[f"{word} {friction:g}"]["limit"], "") for word in LABELS]
-        panels.append(Panel(f"D = {friction:g}", "step size h", "bias of the mean of θ²", series, marks))
+            no_curve = {"limit": np.inf, "sizes": [], "bias": []}
+            series.append(Series("SGLD", points(sgld, SGLD_SIZES, exact["sgld 1"])))
+            series.append(Series("SGNHT (chen:ABOBA)", points(sgnht, SGNHT_SIZES, no_curve)))
+        marks = [(curve[word]["limit"], "") for word in LABELS]
+        panels.append(Panel(f"D = {friction:g}", "step size h", measure.QUANTITIES["bias"], series, marks))
     return Figure(
         "fig1",
         "Figure 1: bias of the invariant measure",
@@ -125,7 +106,7 @@ def limits_table(exact: dict[str, Any]) -> Table:
 
 
 def exploded_table(biases: dict[Any, list[list[Point]]], effort: Effort) -> Table:
-    """How many of the runs left the finite numbers."""
+    """How many of the runs diverged."""
     rows = [
         [LABELS[word], f"{friction:g}", *(cell[0]["diverged"] for cell in cells)]
         for (word, friction), cells in biases.items()
@@ -135,7 +116,7 @@ def exploded_table(biases: dict[Any, list[list[Point]]], effort: Effort) -> Tabl
 
 def relative_bias(word: str, friction: float, h: float) -> float:
     """K times the exact bias of θ² in the invariant measure."""
-    dynamics = SGHMC(friction=friction)
+    dynamics = SGLD() if word == "euler" else SGHMC(friction=friction)
     ratio = linear.variance_ratio(spell(dynamics, word), dynamics, measure.PRECISION, h, measure.NOISE)
     return float(ratio) - 1
 
@@ -152,7 +133,7 @@ def larger_bias() -> Verdict:
     return Verdict(
         "Euler has larger biases in the invariant measure than the splitting",
         "Section 5, Figure 1",
-        REPRODUCED if everywhere else UNDER_READING if holds else NOT_REPRODUCED,
+        outcome(everywhere, holds),
         "all three Eulers" if everywhere else f"Euler is: {'; '.join(holds)}" if holds else "none of the three Eulers",
         numbers,
         "A bias larger by 5 % or more at h = 0.005 for every D counts. The other Eulers are conjugate to a symmetric "
@@ -166,7 +147,7 @@ def explosion(exact: dict[str, Any], biases: dict[Any, list[list[Point]]], effor
     """Whether every Euler explodes at a smaller step than the splitting, in theory and in the runs."""
     limits = {word: [exact[f"{word} {d:g}"]["limit"] for d in FRICTIONS] for word in LABELS}
     first = all(euler < split for word in EULERS for euler, split in zip(limits[word], limits[SPLITTING], strict=True))
-    seen = all(
+    simulated_too = all(
         cell[0]["diverged"] == (effort.runs if h > exact[f"{word} {d:g}"]["limit"] else 0)
         for (word, d), cells in biases.items()
         for h, cell in zip(SIZES, cells, strict=True)
@@ -174,10 +155,10 @@ def explosion(exact: dict[str, Any], biases: dict[Any, list[list[Point]]], effor
     return Verdict(
         "Euler quickly explodes when the step size becomes large; the splitting does not",
         "Section 5, Figure 1",
-        UNDER_READING if first and seen else NOT_REPRODUCED,
+        outcome(False, first and simulated_too),
         f"step sizes below {limits[SPLITTING][0]:.4f} (D = 10), where the splitting explodes as well",
-        {f"{word}: first unstable h, D = 10, 20, 30": found for word, found in limits.items()}
-        | {"every simulated run explodes exactly beyond these": seen},
+        {f"{word}: first unstable h, D = 10, 20, 30": values for word, values in limits.items()}
+        | {"every simulated run explodes exactly beyond these": simulated_too},
         "Each Euler explodes first: by a factor of "
         f"{limits[SPLITTING][0] / limits['euler-old'][0]:.1f} with the old momentum, "
         f"{limits[SPLITTING][0] / limits['euler-new'][0]:.1f} with the new one (D = 10). No explicit scheme is stable "
@@ -187,17 +168,14 @@ def explosion(exact: dict[str, Any], biases: dict[Any, list[list[Point]]], effor
 
 def sgld_behind() -> Verdict:
     """SGLD's invariant bias against the splitting's at the same step size, where SGLD is stable."""
-    h, sgld = 0.001, SGLD()
-    ratio = linear.variance_ratio(spell(sgld, "euler"), sgld, measure.PRECISION, h, measure.NOISE)
-    numbers = {f"SGLD, relative bias at h = {h:g}": float(ratio) - 1}
-    numbers |= {f"splitting, D = {d:g}": relative_bias(SPLITTING, d, h) for d in FRICTIONS}
-    behind = float(ratio) - 1 > max(relative_bias(SPLITTING, d, h) for d in FRICTIONS)
+    h = 0.001
+    sgld, splittings = relative_bias("euler", 1.0, h), {d: relative_bias(SPLITTING, d, h) for d in FRICTIONS}
     return Verdict(
         "SGLD is not as competitive in the invariant measure",
         "Section 5, Figure 1",
-        UNDER_READING if behind else NOT_REPRODUCED,
+        outcome(False, sgld > max(splittings.values())),
         "at the same step size and minibatch noise",
-        numbers,
+        {f"SGLD, relative bias at h = {h:g}": sgld} | {f"splitting, D = {d:g}": bias for d, bias in splittings.items()},
         "The noise enters as hV/2 in SGLD and as hV/(2D) in SGHMC. A step h of SGLD moves as far as one of √(2h) or "
         "so of SGHMC, so equal steps are not equal work: Figure 3 compares at equal numbers of steps.",
     )

@@ -1,6 +1,7 @@
 """The paper's synthetic experiment: the average of θ² over the posterior of a Gaussian mean, with its exact errors."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -19,14 +20,10 @@ from strang.run import cluster
 from strang.theory import finite_time, linear
 from strang.util.errors import InputError, choose
 
-GRADIENTS = {
-    "minibatch": gradients.minibatch,
-    "control-variate": gradients.control_variate,
-    "svrg": gradients.svrg,
-}
+GRADIENTS = {"minibatch": gradients.minibatch, "control-variate": gradients.control_variate, "svrg": gradients.svrg}
 DTYPES = ("float32", "float64")
-EXACT_ROWS = 100_000  # of data on disk, up to which the exact errors are computed
-EXACT_BATCHES = 2000  # of an epoch by sweeps: the errors of all pairs of them are held in memory
+EXACT_ROWS = 100_000  # most rows of data on disk for which the exact errors are computed
+EXACT_BATCHES = 2000  # most batches of an epoch for which they are: the errors of all pairs are held in memory
 
 
 def square(position):
@@ -50,7 +47,7 @@ def standardised(size: int, mean: float, seed: int) -> np.ndarray:
 
 
 def step_size(size: float | None, scale: float | None, alpha: float | None, kind: str, steps: int):
-    """What the options --step-size, or --scale and --alpha with --schedule, mean."""
+    """The step size or schedule that --step-size, or --scale and --alpha with --schedule, ask for."""
     if size is not None and scale is None and alpha is None:
         return size
     if size is None and scale is not None and alpha is not None:
@@ -58,29 +55,28 @@ def step_size(size: float | None, scale: float | None, alpha: float | None, kind
     raise InputError("write either --step-size H, or --scale C and --alpha A (with --schedule fixed or decreasing).")
 
 
-def from_options(options: dict[str, Any], *, more: int = 0, **kept) -> dict[str, Any]:
-    """The experiment as the command line asks for it, and for `more` steps than that."""
+def from_options(options: dict[str, Any], *, more: int = 0, **settings) -> dict[str, Any]:
+    """Run the experiment with the options of the command line, `more` steps than these, and settings of `gaussian`."""
     options = dict(options)
-    given, scale, alpha, shape = (options.pop(name) for name in ("step_size", "scale", "alpha", "schedule"))
-    size = step_size(given, scale, alpha, shape, options["steps"])
-    kind = dynamics_class(options.pop("dynamics"))
-    steps = options.pop("steps") + more
-    return gaussian(dynamics=kind, step_size=size, steps=steps, **options, **kept)
+    size, scale, alpha, kind = (options.pop(name) for name in ("step_size", "scale", "alpha", "schedule"))
+    size = step_size(size, scale, alpha, kind, options["steps"])
+    options |= {"dynamics": dynamics_class(options["dynamics"]), "steps": options["steps"] + more}
+    return gaussian(step_size=size, **options, **settings)
 
 
 def resume(folder: Path, spec: dict[str, Any], more: int | None) -> dict[str, Any]:
-    """Go on with a stored run of the command line to the steps it was asked for, or for so many more."""
+    """Continue a stored run of the command line to the steps it was asked for, or for so many more."""
     about = spec["about"]
     try:
         options, every = dict(about["options"]), about["every"]
         missing = spec["steps"] - options["steps"]
     except (KeyError, TypeError, ValueError):
-        raise InputError(f"{folder / 'spec.json'} is damaged: its options are not whole.") from None
+        raise InputError(f"{folder / 'spec.json'} is damaged: its options are incomplete.") from None
     return from_options(options, more=missing + (more or 0), store=folder, every=every, about=about)
 
 
 def make_dynamics(kind, friction: float, gradient_noise: float):
-    """The dynamics with the experiment's numbers."""
+    """The dynamics with this friction, if it has one, and this known variance of the gradient noise."""
     if not gradient_noise >= 0:
         raise InputError(f"gradient-noise is {gradient_noise}; a variance is not negative.")
     if getattr(kind, "positive", False):
@@ -115,18 +111,21 @@ def gaussian(
     progress: bool | None = None,
     scheduler: str | None = None,
     tasks: int | None = None,
-    **kept,
+    store: Path | None = None,
+    every: int | None = None,
+    about: dict[str, Any] | None = None,
+    parts: int | None = None,
 ) -> dict[str, Any]:
     """Bias and MSE of the average of θ² over many chains, with standard errors and the exact values.
 
-    With `path` the data are there, and stay there (in this `column` of a table). `kept` are the arguments `store`,
-    `every`, `about`, `thin` and `parts` of `sample`; `scheduler` and `tasks` are those of `strang.cluster.sample`.
+    With `path` the data stay on disk (in this `column` of a table). `store`, `every`, `about`, `thin` and `parts` are
+    arguments of `strang.sample`, `scheduler` and `tasks` those of `strang.cluster.sample`.
     """
-    spread = scheduler is not None or tasks is not None
-    if spread and any(kept.get(name) is not None for name in ("store", "every", "parts")):
+    in_tasks = scheduler is not None or tasks is not None
+    if in_tasks and (store, every, parts) != (None, None, None):
         raise InputError(
-            "a run in tasks is not kept in a folder, and its batches are not cut in parts: leave out --store, --every "
-            "and --parts, or --scheduler and --tasks."
+            "a run in tasks is not stored in a folder, and its batches are not cut in parts: leave out --store, "
+            "--every and --parts, or --scheduler and --tasks."
         )
     if gradient not in GRADIENTS:
         raise choose("gradient", gradient, GRADIENTS)
@@ -137,16 +136,18 @@ def gaussian(
     chosen = make_dynamics(dynamics, friction, gradient_noise)
     with jax.enable_x64(dtype == "float64"):
         model = models.Gaussian(start_mean=init_mean, start_var=init_var)
-        how: dict[str, Any] = {"batch_size": batch_size, "batch_order": batch_order, "replacement": replacement}
+        batches: dict[str, Any] = {"batch_size": batch_size, "batch_order": batch_order, "replacement": replacement}
         if path is None:
             x: np.ndarray | None = standardised(data_size, data_mean, seed).astype(dtype)
-            rows, true = data.arrays(x, **how), truth(model, x)
+            rows, true = data.arrays(x, **batches), truth(model, x)
         else:
-            rows = data.files(path, columns=column, **how)
+            rows = data.files(path, columns=column, **batches)
             x, true = on_disk(rows, model, path)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", run.DivergenceWarning)  # told in the result
-            outcome = (partial(cluster.sample, scheduler, tasks=tasks) if spread else partial(run.sample, **kept))(
+            warnings.simplefilter("ignore", run.DivergenceWarning)  # the result says it
+            stored: dict[str, Any] = {"store": store, "every": every, "about": about, "parts": parts}
+            sample = partial(cluster.sample, scheduler, tasks=tasks) if in_tasks else partial(run.sample, **stored)
+            outcome = sample(
                 model,
                 rows,
                 chosen,
@@ -163,24 +164,27 @@ def gaussian(
             )
         result = measured(outcome, true)
     step = spell(chosen, integrator or chosen.default_integrator)
-    # On this model variance reduction removes all gradient noise, so that what is left is the full gradient's law,
-    # unless a sweep's last batch is shorter: the slopes of its batches differ.
+    # On this model variance reduction removes all gradient noise and leaves the full gradient, unless a sweep's last
+    # batch is shorter: the slopes of its batches differ.
     noise_free = gradient != "minibatch"
     order = rows.batch_order
     known = not order.ragged if noise_free else order.full or order.independent or order.epoch <= EXACT_BATCHES
-    result["exact"] = exact_errors(
-        step,
-        chosen,
-        x if known else None,
-        batch_size=None if noise_free else batch_size,
-        batch_order="full" if noise_free else batch_order,
-        replacement=replacement,
-        step_size=callable_on_arrays(step_size),
-        steps=outcome.steps,  # those made, also after Ctrl-C
-        burn_in=burn_in,
-        init_mean=init_mean,
-        init_var=init_var,
-    )
+    result["exact"] = {"bias": None, "mse": None}
+    if x is not None and known and is_linear(chosen) and outcome.steps > burn_in:
+        exact = finite_time(
+            step,
+            chosen,
+            data=np.asarray(x, float),
+            batch_size=None if noise_free else batch_size,
+            batch_order="full" if noise_free else batch_order,
+            replacement=replacement,
+            step_size=on_arrays(step_size) if callable(step_size) else step_size,
+            steps=outcome.steps,  # fewer than asked for after Ctrl-C
+            burn_in=burn_in,
+            init_mean=init_mean,
+            init_var=init_var,
+        )
+        result["exact"] = {"bias": float(exact.bias), "mse": float(exact.mse)}
     if is_linear(chosen):
         result["stability_limit"] = linear.stability_limit(step, chosen, 1.0 + rows.size)
     settings = {
@@ -208,40 +212,32 @@ def truth(model: models.Gaussian, x) -> float:
 
 
 def on_disk(rows: data.Data, model: models.Gaussian, path: str) -> tuple[np.ndarray | None, float]:
-    """Numbers on disk, as far as they are few enough for the exact errors, and the posterior mean of θ²."""
+    """The numbers on disk, or None if they are too many for the exact errors, and the posterior mean of θ²."""
     if jax.tree.structure(rows.datum) != jax.tree.structure(0) or rows.datum.shape:  # type: ignore[operator]
         shapes = jax.tree.map(lambda row: row.shape, rows.datum)
         raise InputError(
-            f"{path} has rows of shape {shapes}; this model takes one number a row (of a table, write --column NAME)."
+            f"{path} has rows of shape {shapes}; this model takes one number per row (of a table, write --column NAME)."
         )
     rows.verify()
-    pieces = rows.source.columns[0].pieces()  # type: ignore[union-attr]
+    chunks = rows.source.columns[0].chunks()  # type: ignore[union-attr]
     if rows.size <= EXACT_ROWS:
-        x = np.concatenate(list(pieces)).astype(float)
+        x = np.concatenate(list(chunks)).astype(float)
         return x, truth(model, x)
-    total = sum(float(piece.sum(dtype=float)) for piece in pieces)
+    total = sum(float(chunk.sum(dtype=float)) for chunk in chunks)
     precision = 1 / model.prior_var + rows.size / model.noise_var
     return None, (total / model.noise_var / precision) ** 2 + 1 / precision
 
 
 def measured(outcome: run.Run, true: float) -> dict[str, Any]:
-    """Bias and MSE over the living chains, with standard errors over chains, and the run's health."""
+    """Bias and MSE over the chains that did not diverge, with standard errors over chains, and the run's health."""
     error = outcome.each.mean["average"][outcome.alive] - true
-    count = max(len(error), 1)
-
-    def mean_and_error(values):
-        if not len(values):
-            return float("nan"), float("nan")
-        return float(values.mean()), float(values.std(ddof=1) / np.sqrt(count)) if count > 1 else float("nan")
-
-    bias, bias_se = mean_and_error(error)
-    mse, mse_se = mean_and_error(error**2)
+    result = {}
+    for name, values in (("bias", error), ("mse", error**2)):
+        result[name] = float(values.mean()) if len(values) else np.nan
+        result[f"{name}_se"] = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
     return {
-        "bias": bias,
-        "bias_se": bias_se,
-        "mse": mse,
-        "mse_se": mse_se,
-        "mean": true + bias,
+        **result,
+        "mean": true + result["bias"],
         "truth": true,
         "diverged": outcome.diverged,
         "kinetic_temperature": outcome.temperature,
@@ -252,46 +248,35 @@ def measured(outcome: run.Run, true: float) -> dict[str, Any]:
     }
 
 
-def callable_on_arrays(step_size):
-    """The step size as `exact` takes it: a number, or a function of an array of step numbers."""
-    if not callable(step_size):
-        return step_size
-    return lambda numbers: np.asarray(step_size(jnp.asarray(numbers, float)), float) * np.ones_like(numbers)
-
-
-def exact_errors(step, dynamics, x, *, steps: int, burn_in: int, **settings) -> dict[str, float | None]:
-    """The exact bias and MSE, or None where there are none: a thermostat's step is not linear, x is too long, or no
-    step was averaged."""
-    if x is None or not is_linear(dynamics) or steps <= burn_in:
-        return {"bias": None, "mse": None}
-    found = finite_time(step, dynamics, data=np.asarray(x, float), steps=steps, burn_in=burn_in, **settings)
-    return {"bias": float(found.bias), "mse": float(found.mse)}
+def on_arrays(schedule: Callable) -> Callable[[np.ndarray], np.ndarray]:
+    """The schedule as a function of an array of step numbers."""
+    return lambda numbers: np.asarray(schedule(jnp.asarray(numbers, float)), float) * np.ones_like(numbers)
 
 
 def describe(result: dict[str, Any]) -> list[str]:
-    """The result for people."""
+    """The result as lines for the terminal."""
 
-    def against(name):
-        exact_value, se = result["exact"][name], result[f"{name}_se"]
-        if exact_value is None:
-            if result["steps"] <= result["burn_in"]:
-                return "no exact value: no step was averaged"
-            linear_step = is_linear(dynamics_class(result["dynamics"]))
-            why = "there are too many data, or uneven batches" if linear_step else "the step is not linear"
-            return f"no exact value: {why}"
-        z = f", {(result[name] - exact_value) / se:+.1f} standard errors off" if se and np.isfinite(exact_value) else ""
-        return f"exact {exact_value:.6g}{z}"
+    def compared(name):
+        exact, se = result["exact"][name], result[f"{name}_se"]
+        if exact is not None:
+            off = f", {(result[name] - exact) / se:+.1f} standard errors off" if se and np.isfinite(exact) else ""
+            return f"exact {exact:.6g}{off}"
+        if result["steps"] <= result["burn_in"]:
+            return "no exact value: no step was averaged"
+        if is_linear(dynamics_class(result["dynamics"])):
+            return "no exact value: there are too many data, or uneven batches"
+        return "no exact value: the step is not linear"
 
     lines = [
         f"{result['dynamics']} {result['integrator']}, {result['batches']} batches of {result['batch_size']}: "
         f"{result['steps']:,} steps of {result['chains']} chains in {result['seconds']:.1f} s "
         f"({result['steps_per_second']:,.0f} steps/s)" + ", interrupted" * result["interrupted"],
         f"mean of θ²  {result['mean']:.8g}   truth {result['truth']:.8g}",
-        f"bias        {result['bias']:.6g} ± {result['bias_se']:.2g}   {against('bias')}",
-        f"MSE         {result['mse']:.6g} ± {result['mse_se']:.2g}   {against('mse')}",
+        f"bias        {result['bias']:.6g} ± {result['bias_se']:.2g}   {compared('bias')}",
+        f"MSE         {result['mse']:.6g} ± {result['mse_se']:.2g}   {compared('mse')}",
     ]
     if result["kinetic_temperature"] is not None:
-        lines.append(f"kinetic temperature {result['kinetic_temperature']:.5g} (1 where the law is right)")
+        lines.append(f"kinetic temperature {result['kinetic_temperature']:.5g} (should be 1)")
     lines.append(f"gradient noise V {result['gradient_noise']:.5g}")
     if "waiting" in result:
         lines.append(f"waiting for data {100 * result['waiting']:.2g} % of the time")

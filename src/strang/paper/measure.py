@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,8 +10,10 @@ from strang import data, models, run, schedule
 from strang.dynamics import SGHMC, SGLD, SGNHT
 from strang.integrators.words import spell
 from strang.paper import gaussian as experiment
-from strang.paper.figure import Effort, Point
+from strang.paper.figure import Effort
+from strang.report.panels import Panel, Point, Series
 from strang.theory import finite_time
+from strang.util import numbers
 
 # Paper: D, the data's mean, starts and replacement are not stated. We: these, because one has to choose (erratum A23).
 SETTINGS = {
@@ -25,92 +27,120 @@ SETTINGS = {
     "seed": 0,
 }
 NAMES = {"bias": "bias", "mse": "MSE"}
+QUANTITIES = {"bias": "bias of the mean of θ²", "mse": "MSE of the mean of θ²"}
+POWERS = {"bias": 1, "mse": 2}  # of the error whose mean it is
 PRECISION = 1001.0  # of the posterior
 NOISE = 1e5  # V = N² Var(x) / n
 SIZE, BATCH, MEAN = 1000, 10, 0.5
-CHAINS = 10_000  # of a grid at once: more do not fit into the cache, and run slower
+STOPS = tuple(round(10 ** (k / 2)) for k in range(2, 13))  # 10 ... 10^6 by half decades
+MAX_CHAINS = 10_000  # in one grid: more do not fit into the cache, and run slower
 
 
 def paper_data() -> np.ndarray:
     return experiment.standardised(SIZE, MEAN, seed=0).astype(np.float32)
 
 
-def make_dynamics(name: str, friction: Any, step_size: Any = None):
-    """The dynamics with one friction a chain. SGNHT starts where its thermostat ends up, at D + hV/2, because it would
-    need 1e5 steps to climb there at h = 1e-3."""
-    if name == "sgld":
-        return SGLD()
-    if name == "sghmc":
-        return SGHMC(friction=friction)
-    return SGNHT(friction=friction, start=None if step_size is None else friction + step_size * NOISE / 2)
+class Target(NamedTuple):
+    model: models.Gaussian
+    data: np.ndarray
+
+
+PAPER = Target(models.Gaussian(), paper_data())
+
+
+class Scheme(NamedTuple):
+    """What is run. Fixed step sizes are h = C L^-alpha in a run of L steps, decreasing ones h_l = C l^-alpha."""
+
+    dynamics: str
+    integrator: str
+    kind: str = "fixed"
+    alpha: float = 0.0
+
+    def step_size(self, scale: Any, length: int):
+        """The step size, or schedule, of a run of this length with the factor C."""
+        if self.kind == "fixed":
+            return scale * length**-self.alpha
+        return schedule.decreasing(scale, np.full_like(scale, self.alpha))
+
+    def runs(self, stops: Sequence[int]) -> list[list[int]]:
+        """The stops of each run: a fixed step size depends on the run's length, so each stop needs its own run."""
+        return [[stop] for stop in stops] if self.kind == "fixed" else [list(stops)]
+
+    def make_dynamics(self, friction: Any, step_size: Any = None):
+        """The dynamics with one friction per chain. With a step size SGNHT starts where its thermostat ends up, at
+        D + hV/2, because it would need 1e5 steps to climb there at h = 1e-3."""
+        if self.dynamics == "sgld":
+            return SGLD()
+        if self.dynamics == "sghmc":
+            return SGHMC(friction=friction)
+        return SGNHT(friction=friction, start=None if step_size is None else friction + step_size * NOISE / 2)
 
 
 def errors(
     *,
-    dynamics: str,
-    integrator: str,
-    sizes: Sequence[float],
+    scheme: Sequence[Any],
+    scales: Sequence[float],
     frictions: Sequence[float],
-    alphas: Sequence[float] | None = None,
     stops: Sequence[int],
     runs: int,
-    order: str = "iid",
-    gradient: str = "minibatch",
-    thermostat: bool = True,
+    warm_thermostat: bool = True,
     seed: int = 0,
 ) -> dict[str, list[list[Point]]]:
-    """Bias and MSE of the average of θ² by each of the step numbers `stops`, cell by cell of a grid.
+    """Bias and MSE of the average of θ² after each number of steps in `stops`, for each cell of a grid.
 
-    A cell is a step size, or the factor C of h_l = C l^-alpha, with its friction and alpha; it has `runs` chains.
-    `thermostat` says that SGNHT starts where its thermostat ends up.
+    A cell is a factor C of the step size with its friction; it has `runs` chains. `scheme` has the fields of `Scheme`,
+    `warm_thermostat` says that SGNHT starts where its thermostat ends up.
     """
-    cells = list(zip(sizes, frictions, [None] * len(sizes) if alphas is None else alphas, strict=True))
-    groups = -(-len(cells) // max(1, CHAINS // runs))
-    many = -(-len(cells) // groups)  # of equal sizes where possible, to share a compilation
-    found: dict[str, list[list[Point]]] = {"bias": [], "mse": []}
-    for start in range(0, len(cells), many):
-        group = cells[start : start + many]
-        own = 1000 * seed + start // many
-        traces = simulate(dynamics, integrator, group, stops, runs, order, gradient, thermostat, own)
-        for name, power in (("bias", 1), ("mse", 2)):
-            by_stop = [[point(cell**power) for cell in wrong] for wrong in traces]
-            found[name] += [list(cell) for cell in zip(*by_stop, strict=True)]
-    for i, cell in enumerate(cells):
-        exact = exact_errors(dynamics, integrator, *cell, stops, order, gradient)
-        for name, points in found.items():
-            for j, stop in enumerate(stops):
-                points[i][j] |= {"steps": stop, "exact": exact[name][j]}
-    return found
+    scheme = Scheme(*scheme)
+    cells = list(zip(scales, frictions, strict=True))
+    groups = -(-len(cells) // max(1, MAX_CHAINS // runs))
+    group_size = -(-len(cells) // groups)  # equal sizes where possible, to share a compilation
+    by_run = []
+    for i, ends in enumerate(scheme.runs(stops)):
+        by_group = []
+        for group, first in enumerate(range(0, len(cells), group_size)):
+            scale, friction = np.repeat(cells[first : first + group_size], runs, axis=0).T
+            h, own_seed = scheme.step_size(scale, ends[0]), 1000 * (seed + i) + group
+            dynamics = scheme.make_dynamics(friction, h if warm_thermostat else None)
+            wrong = simulated_errors(PAPER, dynamics, scheme.integrator, h, ends, len(scale), own_seed)
+            by_group.append(wrong.reshape(len(ends), -1, runs))
+        by_run.append(np.concatenate(by_group, axis=1))
+    simulated = np.concatenate(by_run)  # stops x cells x runs
+    points: dict[str, list[list[Point]]] = {goal: [] for goal in POWERS}
+    for j, cell in enumerate(cells):
+        for goal, exact in exact_errors(scheme, *cell, stops).items():
+            trace = zip(stops, simulated[:, j] ** POWERS[goal], exact, strict=True)
+            points[goal].append(
+                [{"x": stop, "steps": stop, **point(each), "exact": value} for stop, each, value in trace]
+            )
+    return points
 
 
-def simulate(dynamics, integrator, cells, stops, runs, order, gradient, thermostat, seed) -> list[np.ndarray]:
-    """The errors of the averages at each of the stops: a row a cell, a column a run; NaN where it diverged."""
-    x, model = paper_data(), models.Gaussian()
-    sizes, frictions, alphas = (np.repeat(np.asarray(numbers), runs) for numbers in zip(*cells, strict=True))
-    fixed = alphas[0] is None
-    outcome, found = None, []
+def simulated_errors(
+    target: Target, dynamics, integrator: str, step_size, stops: list[int], chains: int, seed: int, order: str = "iid"
+) -> np.ndarray:
+    """The errors of the chains' averages of θ²: a row per stop, a column per chain; NaN where it diverged."""
+    model, x = target
+    errors = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", run.DivergenceWarning)  # a result here
+        outcome = run.sample(
+            model,
+            data.arrays(x, batch_size=BATCH, batch_order=order),
+            dynamics,
+            integrator=integrator,
+            step_size=step_size,
+            steps=stops[0],
+            chains=chains,
+            seed=seed,
+            average=experiment.square,
+            progress=False,
+        )
         for stop in stops:
-            if outcome is None:
-                outcome = run.sample(
-                    model,
-                    data.arrays(x, batch_size=None if order == "full" else BATCH, batch_order=order),
-                    make_dynamics(dynamics, frictions, sizes if thermostat and fixed else None),
-                    integrator=integrator,
-                    step_size=sizes if fixed else schedule.decreasing(sizes, alphas.astype(float)),
-                    steps=stop,
-                    chains=len(sizes),
-                    seed=seed,
-                    average=experiment.square,
-                    gradient=experiment.GRADIENTS[gradient](),
-                    progress=False,
-                )
-            else:
+            if stop > outcome.steps:
                 outcome = outcome.more(stop - outcome.steps, progress=False)
-            wrong = np.where(outcome.alive, outcome.each.mean["average"] - experiment.truth(model, x), np.nan)
-            found.append(wrong.reshape(len(cells), runs))
-    return found
+            errors.append(np.where(outcome.alive, outcome.each.mean["average"] - experiment.truth(model, x), np.nan))
+    return np.array(errors)
 
 
 def point(values: np.ndarray) -> Point:
@@ -122,38 +152,87 @@ def point(values: np.ndarray) -> Point:
 
 
 def exact_errors(
-    dynamics: str,
-    integrator: str,
-    size: float,
-    friction: float,
-    alpha: float | None,
-    stops: Sequence[int],
-    order: str = "iid",
-    gradient: str = "minibatch",
+    scheme: Scheme, scale: float, friction: float, stops: Sequence[int], order: str = "iid", target: Target = PAPER
 ) -> dict[str, list[float | None]]:
-    """The same by theory, without sampling. On this model variance reduction leaves the full gradient; a thermostat's
-    step is not linear, so SGNHT has none."""
-    if dynamics == "sgnht":
-        return {"bias": [None] * len(stops), "mse": [None] * len(stops)}
-    chosen = make_dynamics(dynamics, friction)
-    found = finite_time(
-        spell(chosen, integrator),
-        chosen,
-        data=np.asarray(paper_data(), float),
-        batch_size=BATCH,
-        batch_order=order if gradient == "minibatch" else "full",
-        step_size=size if alpha is None else (lambda l: size * l**-alpha),
-        steps=stops[-1],
-        at=list(stops),
-    )
-    return {"bias": finite(found.bias), "mse": finite(found.mse)}
+    """The same by theory, without sampling. A thermostat's step is not linear, so SGNHT has no exact values."""
+    if scheme.dynamics == "sgnht":
+        return {goal: [None] * len(stops) for goal in POWERS}
+    exact: dict[str, list[float | None]] = {goal: [] for goal in POWERS}
+    dynamics = scheme.make_dynamics(friction)
+    for ends in scheme.runs(stops):
+        errors = finite_time(
+            spell(dynamics, scheme.integrator),
+            dynamics,
+            data=np.asarray(target.data, float),
+            batch_size=BATCH,
+            batch_order=order,
+            step_size=scale * ends[0] ** -scheme.alpha
+            if scheme.kind == "fixed"
+            else lambda l: scale * l**-scheme.alpha,
+            steps=ends[-1],
+            init_var=target.model.start_var,
+            prior_var=target.model.prior_var,
+            noise_var=target.model.noise_var,
+            at=ends,
+        )
+        for goal in POWERS:
+            exact[goal] += finite(getattr(errors, goal))
+    return exact
+
+
+def exact_curves(
+    *, schemes: list[Any], scale: float, friction: float, steps: list[int], order: str, target: Target = PAPER
+) -> dict[str, Any]:
+    """Exact bias and MSE of each scheme at each number of steps."""
+    curves = [exact_errors(Scheme(*scheme), scale, friction, steps, order, target) for scheme in schemes]
+    return {"steps": steps, **{goal: [curve[goal] for curve in curves] for goal in POWERS}}
 
 
 def finite(values) -> list[float | None]:
-    """Numbers that JSON can hold: None for infinity."""
-    return [float(value) if np.isfinite(value) else None for value in np.atleast_1d(values)]
+    """Numbers that JSON can hold: None for infinity and NaN."""
+    return numbers.finite(np.atleast_1d(values).tolist())
 
 
 def lengths(effort: Effort) -> dict[str, int]:
-    """What a trace's settings say of its runs."""
+    """The settings of a trace that describe its runs."""
     return {"runs a point": effort.trace_runs, "longest run": effort.longest}
+
+
+def stops(effort: Effort, first: int = 100) -> list[int]:
+    """The numbers of steps at which a trace is simulated."""
+    return [stop for stop in STOPS if first <= stop <= effort.longest]
+
+
+def dense(first: int, last: int, count: int) -> list[int]:
+    """Numbers of steps at which exact curves are computed: evenly spaced on a log scale, and the simulated ones."""
+    spaced = np.geomspace(first, last, count).round().astype(int).tolist()
+    return sorted({*spaced, *(stop for stop in STOPS if first <= stop <= last)})
+
+
+def with_curve(points: list[Point], xs: Sequence[float], exact: Sequence[float | None]) -> list[Point]:
+    """The simulated points with their exact values, and points with only an exact value at all other x, sorted by x."""
+    by_x: dict[float, Point] = {}
+    for x, value in zip(xs, exact, strict=True):
+        by_x[x] = {"x": x, "value": None, "se": None, "exact": value}
+    for point in points:
+        by_x[point["x"]] = by_x.get(point["x"], {}) | point
+    return [by_x[x] for x in sorted(by_x)]
+
+
+def rates_panel(
+    title: str, goal: str, names: Sequence[str], points: list[list[Point]], curves: dict[str, Any], best: int
+) -> Panel:
+    """Error against the number of steps, a series per rate α; the one at place `best` is drawn thick."""
+    series = [
+        Series(f"α = {name}", with_curve(points[i], curves["steps"], curves[goal][i]), emphasis=i == best)
+        for i, name in enumerate(names)
+    ]
+    return Panel(title, "steps L", QUANTITIES[goal], series)
+
+
+def last_decade_rate(curves: dict[str, Any], goal: str, place: int, last: int | None = None) -> float:
+    """−d log error / d log L between a tenth of the last L and the last, by default that of the curve."""
+    steps, values = np.array(curves["steps"]), curves[goal][place]
+    end = int(np.abs(np.log(steps / (last or steps[-1]))).argmin())
+    start = int(np.abs(np.log(steps * 10 / steps[end])).argmin())
+    return float(-np.log(abs(values[end] / values[start])) / np.log(steps[end] / steps[start]))

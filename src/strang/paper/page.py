@@ -1,33 +1,30 @@
-"""The report as one HTML page that needs nothing else: no script, no network, pictures inline.
+"""The report as one self-contained HTML page: no script, no network, pictures inline.
 
-Run times stand in elements of class `runtime` and nowhere else, so that two reproductions can be compared by comparing
-their pages without those.
+Run times are only in elements of class `runtime`: without these, equal reproductions have equal pages.
 """
 
 import re
 from collections import Counter
-from importlib import resources
 from typing import Any
 
-from strang.paper.figure import NOT_REPRODUCED, REPRODUCED, UNDER_READING, Figure, Panel, Point, Table, Verdict
-from strang.report.figures import describe, extra, number, svg
+from strang.paper.figure import NOT_REPRODUCED, REPRODUCED, UNDER_READING, Figure, Verdict
+from strang.report import pages
+from strang.report.figures import describe, svg
+from strang.report.panels import Panel, Table
 
 KINDS = {REPRODUCED: "good", UNDER_READING: "partly", NOT_REPRODUCED: "bad"}
 SIGNS = {REPRODUCED: "✓", UNDER_READING: "≈", NOT_REPRODUCED: "✗"}
 
 
 def render(figures: list[Figure], verdicts: list[Verdict], about: dict[str, Any]) -> str:
-    """The page. `about` has title, effort, versions, seconds, total_seconds, points, left_out and command."""
-    jinja2 = extra("jinja2")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"number": number, "duration": duration, "paragraphs": paragraphs, "slug": slug}
-    template = resources.files(__package__).joinpath("page.html").read_text("utf-8")
-    return environment.from_string(template).render(
+    """The page as HTML. `about` comes from `strang.paper.reproduce.about_page`."""
+    return pages.render(
+        __package__,
+        "page.html",
+        {"duration": duration, "paragraphs": paragraphs, "slug": slug},
         sections=[section(figure, verdicts) for figure in figures],
         verdicts=verdicts,
-        counts=counts(verdicts),
+        counts={**dict.fromkeys(KINDS, 0), **Counter(verdict.verdict for verdict in verdicts)},
         about=about,
         kinds=KINDS,
         signs=SIGNS,
@@ -35,7 +32,7 @@ def render(figures: list[Figure], verdicts: list[Verdict], about: dict[str, Any]
 
 
 def section(figure: Figure, verdicts: list[Verdict]) -> dict[str, Any]:
-    """What the template shows of a figure: pictures, the numbers in them, and where its verdicts stand in the table."""
+    """The template's data for a figure: pictures, the numbers in them, and its verdicts with their table rows."""
     name = slug(figure.name)
     return {
         "figure": figure,
@@ -48,26 +45,16 @@ def section(figure: Figure, verdicts: list[Verdict]) -> dict[str, Any]:
 
 
 def numbers(panel: Panel) -> Table:
-    """What hovering over the panel's points shows, for telephones and screen readers: a row for each simulated x."""
-    found: dict[float, dict[int, Point]] = {}
+    """The panel's values as a table, for telephones and screen readers: a row for each simulated x."""
+    by_x: dict[float, list[Any]] = {}
+    simulated = set()
     for k, series in enumerate(panel.series):
         for point in series.points:
-            found.setdefault(point["x"], {})[k] = point
-    simulated = {x for x, points in found.items() if any(map(_simulated, points.values()))} or set(found)
-    rows: list[list[Any]] = [
-        [x, *(describe(found[x][k]) if k in found[x] else None for k in range(len(panel.series)))]
-        for x in sorted(simulated)
-    ]
+            by_x.setdefault(point["x"], [None] * len(panel.series))[k] = describe(point)
+            if point.get("value") is not None or point.get("diverged"):
+                simulated.add(point["x"])
+    rows = [[x, *by_x[x]] for x in sorted(simulated or by_x)]
     return Table(panel.title, [panel.x_label, *(series.label for series in panel.series)], rows)
-
-
-def _simulated(point: Point) -> bool:
-    return point.get("value") is not None or bool(point.get("diverged"))
-
-
-def counts(verdicts: list[Verdict]) -> dict[str, int]:
-    """How many of each kind, the known kinds first and even if there are none."""
-    return {**dict.fromkeys(KINDS, 0), **Counter(verdict.verdict for verdict in verdicts)}
 
 
 def paragraphs(text: str) -> list[str]:
@@ -75,7 +62,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def slug(name: str) -> str:
-    """Letters, digits and hyphens, for ids.
+    """The name in letters, digits and hyphens, for ids.
 
     >>> slug("Figure 3 <b>")
     'Figure-3-b'
@@ -84,7 +71,7 @@ def slug(name: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them.
+    """Seconds as readable text.
 
     >>> duration(4.26), duration(75), duration(7300)
     ('4.3 s', '1 min 15 s', '2 h 1 min')

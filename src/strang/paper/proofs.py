@@ -3,10 +3,11 @@
 Each function is a part of the report: plain settings in, plain numbers out, nothing sampled.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from itertools import product
+from math import perm
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from strang.dynamics import SGHMC, SGLD, SGNHT, SGRHMC
-from strang.integrators.words import Step, spell
+from strang.integrators.words import spell
 from strang.paper import measure
 from strang.theory import finite_time, linear, power_sum_bounds, schedule_sums
 from strang.theory.certificate import invariant_order, weak_order
@@ -27,222 +28,208 @@ CLOSE = 0.1  # by which a measured power of h or L may differ from a whole numbe
 ROUNDING = 1e-9
 
 
+def certified(scheme: str, kind: Any, batch_order: str = "full") -> dict[str, Any]:
+    """Weak and invariant order of a scheme, on the shipped code."""
+    weak = weak_order(scheme, kind, batch_order, max_order=3, dimensions=(2,)).order
+    return {"weak": weak, "invariant": invariant_order(scheme, kind, batch_order)}
+
+
 def orders(*, schemes: dict[str, list[str]]) -> list[dict[str, Any]]:
-    """Weak and invariant order of each scheme, on the shipped code."""
+    """Gradients per step and orders of each scheme, by the name of its dynamics."""
+    pairs = [(name, word) for name, words in schemes.items() for word in words]
     return [
         {
-            "dynamics": kind,
+            "dynamics": name,
             "word": word,
-            "gradients": spell(KINDS[kind], word).gradients,
-            "weak": weak_order(word, KINDS[kind], max_order=3, dimensions=(2,)).order,
-            "invariant": invariant_order(word, KINDS[kind]),
+            "gradients": spell(KINDS[name], word).gradients,
+            **certified(word, KINDS[name]),
         }
-        for kind, words in schemes.items()
-        for word in words
+        for name, word in pairs
     ]
 
 
 def batch_orders(*, word: str, batches: list[str]) -> dict[str, Any]:
-    """Weak and invariant order over a period of each minibatch order."""
-    return {
-        order: {
-            "weak": weak_order(word, SGHMC, order, max_order=3, dimensions=(2,)).order,
-            "invariant": invariant_order(word, SGHMC, order),
-        }
-        for order in batches
-    }
+    """Orders of SGHMC over a period of each minibatch order."""
+    return {batch_order: certified(word, SGHMC, batch_order) for batch_order in batches}
 
 
 def constants(*, models: list[list[Any]], words: list[str]) -> dict[str, dict[str, float]]:
     """c in Var_h(θ)/Var(θ) = 1 + c h² + ... with full gradients, from complex step sizes; 0 for what is exact."""
-    found: dict[str, dict[str, float]] = {}
+    leading: dict[str, dict[str, float]] = {}
     for name, precision, friction, radius in models:
         dynamics, h = SGHMC(friction=friction), circle(radius, 32)
-        errors = {word: linear.variance_ratio(spell(dynamics, word), dynamics, precision, h) - 1 for word in words}
-        found[name] = {
-            word: float(taylor(error, h, 2)[2]) if np.abs(error).max() > ROUNDING * radius else 0.0
-            for word, error in errors.items()
-        }
-    return found
+        leading[name] = {}
+        for word in words:
+            error = linear.variance_ratio(spell(dynamics, word), dynamics, precision, h) - 1
+            leading[name][word] = float(taylor(error, h, 2)[2]) if np.abs(error).max() > ROUNDING * radius else 0.0
+    return leading
 
 
-def exact(order: str, step_size: Any, steps: int, **settings: Any) -> tuple[np.ndarray, np.ndarray]:
+def exact(batch_order: str, step_size: Any, steps: int, **settings: Any) -> tuple[np.ndarray, np.ndarray]:
     """Relative bias and MSE of the average of θ² by chen:ABOBA on the paper's model."""
-    dynamics = SGHMC(friction=FRICTION)
-    x = np.asarray(measure.paper_data(), float)
-    settings |= {"data": x, "batch_size": measure.BATCH, "batch_order": order, "step_size": step_size, "steps": steps}
-    found = finite_time(spell(dynamics, WORD), dynamics, **settings)
-    return np.asarray(found.bias) * measure.PRECISION, np.asarray(found.mse) * measure.PRECISION**2
+    dynamics, x = SGHMC(friction=FRICTION), np.asarray(measure.paper_data(), float)
+    settings |= {"batch_size": measure.BATCH, "batch_order": batch_order, "step_size": step_size, "steps": steps}
+    errors = finite_time(spell(dynamics, WORD), dynamics, data=x, **settings)
+    return np.asarray(errors.bias) * measure.PRECISION, np.asarray(errors.mse) * measure.PRECISION**2
 
 
 def biases(*, sizes: list[float], orders: list[str]) -> dict[str, list[float]]:
     """The asymptotic relative bias: over two epochs after time 10, by which the start is forgotten to e^−50."""
     period = 2 * measure.SIZE // measure.BATCH
-    found: dict[str, list[float]] = {order: [] for order in orders}
-    for order, h in product(orders, sizes):
+
+    def asymptotic(batch_order: str, h: float) -> float:
         settled = int(np.ceil(10 / h / period)) * period
-        found[order].append(float(exact(order, h, settled + period, burn_in=settled)[0]))
-    return found
+        return float(exact(batch_order, h, settled + period, burn_in=settled)[0])
+
+    return {batch_order: [asymptotic(batch_order, h) for h in sizes] for batch_order in orders}
 
 
 def mse_floors(*, floors: dict[str, dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
     """The relative MSE after so many steps that only the squared bias is left."""
-    found: dict[str, dict[str, list[float]]] = {}
+    errors: dict[str, dict[str, list[float]]] = {}
     for order, floor in floors.items():
-        each = [exact(order, h, floor["steps"]) for h in floor["sizes"]]
-        found[order] = {"bias": [float(bias) for bias, _ in each], "mse": [float(mse) for _, mse in each]}
-    return found
+        bias, mse = zip(*(exact(order, h, floor["steps"]) for h in floor["sizes"]), strict=True)
+        errors[order] = {"bias": [float(value) for value in bias], "mse": [float(value) for value in mse]}
+    return errors
 
 
 def lengths(*, h: float, stops: list[int], orders: list[str]) -> dict[str, dict[str, list[float]]]:
     """Relative bias and variance by the number of steps at one step size, and the bias that stays."""
-    found: dict[str, dict[str, list[float]]] = {}
+    stays, errors = biases(sizes=[h], orders=orders), {}
     for order in orders:
         bias, mse = exact(order, h, stops[-1], at=stops)
-        stays = biases(sizes=[h], orders=[order])[order]
-        found[order] = {"bias": bias.tolist(), "variance": (mse - bias**2).tolist(), "stays": stays}
-    return found
+        errors[order] = {"bias": bias.tolist(), "variance": (mse - bias**2).tolist(), "stays": stays[order]}
+    return errors
 
 
-def falling_size(scale: float, alpha: float, l: np.ndarray) -> np.ndarray:
-    """h_l = C l^−α."""
-    return scale * l**-alpha
+def power_law(scale: float, alpha: float) -> Callable[[np.ndarray], np.ndarray]:
+    """The step sizes h_l = C l^−α."""
+    return lambda l: scale * l**-alpha
 
 
 def decreasing(*, scale: float, alphas: list[float], stops: list[int]) -> list[dict[str, Any]]:
     """For each α: the conditions on h_l = C l^−α, and exact bias and MSE with independent and with full gradients."""
-    found = []
+    results = []
     for alpha in alphas:
-        step_size = partial(falling_size, scale, alpha)
+        step_size = power_law(scale, alpha)
         checked = schedule_sums(step_size, ORDER, 10 * stops[-1])
-        bound = [1 / total + ratio for total, ratio in zip(checked["sum"], checked["bias_ratio"], strict=True)]
         at = [checked["steps"].index(stop) for stop in stops]
-        errors = {order: exact(order, step_size, stops[-1], at=stops) for order in ("iid", "full")}
-        found.append(
-            {"alpha": alpha, "consistent": checked["consistent"], "bound": [float(bound[i]) for i in at]}
-            | {f"{order} bias": bias.tolist() for order, (bias, _) in errors.items()}
-            | {f"{order} mse": mse.tolist() for order, (_, mse) in errors.items()}
-        )
-    return found
+        bound = [float(1 / checked["sum"][i] + checked["bias_ratio"][i]) for i in at]
+        result = {"alpha": alpha, "consistent": checked["consistent"], "bound": bound}
+        for order in ("iid", "full"):
+            bias, mse = exact(order, step_size, stops[-1], at=stops)
+            result |= {f"{order} bias": bias.tolist(), f"{order} mse": mse.tolist()}
+        results.append(result)
+    return results
 
 
 def sums(*, steps: int, alphas: list[float]) -> dict[str, Any]:
     """(Σ h^(K+1)/S_L) L^(Kα) at the decades up to `steps`; and Σ l^−1/2 up to 10 with the bounds on it."""
     scaled = {}
     for alpha in alphas:
-        checked = schedule_sums(partial(falling_size, 1.0, alpha), ORDER, steps)
-        scaled[f"{alpha:.3g}"] = [
-            float(ratio * stop ** (ORDER * alpha))
-            for ratio, stop in zip(checked["bias_ratio"], checked["steps"], strict=True)
-        ]
-    last = 10
-    return {
-        "scaled": scaled,
-        "sum": float((np.arange(1.0, last + 1) ** -0.5).sum()),
-        "printed": power_sum_bounds(0.5, last - 1)[1],
-        "corrected": power_sum_bounds(0.5, last)[1],
-    }
+        checked = schedule_sums(power_law(1.0, alpha), ORDER, steps)
+        decades = zip(checked["bias_ratio"], checked["steps"], strict=True)
+        scaled[f"{alpha:.3g}"] = [float(ratio * stop ** (ORDER * alpha)) for ratio, stop in decades]
+    total = float((np.arange(1.0, 11.0) ** -0.5).sum())
+    printed, corrected = (power_sum_bounds(0.5, last)[1] for last in (9, 10))
+    return {"scaled": scaled, "sum": total, "printed": printed, "corrected": corrected}
 
 
 def temperatures(*, sizes: dict[str, float]) -> dict[str, float]:
-    """Var_h(θ)/Var(θ) of the printed updates, and of the same with noise as the printed generators have it."""
-    found = {}
+    """Var_h(θ)/Var(θ) of the printed updates, and of the same with noise as the printed generators have it.
+
+    Paper: 2D I : ∇∇ᵀ (SGLD: 2) with updates √(2Dh) ξ. We: D, because ½ σσᵀ with σ = √(2D) is D (erratum A1). So the
+    printed generator is the update with noise of twice the variance.
+    """
+    ratios = {}
     for dynamics, word in ((SGHMC(friction=FRICTION), WORD), (SGLD(), "euler")):
         name, step = type(dynamics).__name__, spell(dynamics, word)
-        for which, tried in (("update", step), ("generator", with_noise_doubled(step))):
-            ratio = linear.variance_ratio(tried, dynamics, measure.PRECISION, sizes[name])
-            found[f"{name} {which}"] = float(ratio)
-    return found
+
+        def doubled(dynamics, state, h, gradient, noise, step=step):
+            return step(dynamics, state, h, gradient, tuple(np.sqrt(2) * xi for xi in noise))
+
+        generator = replace(step, name=f"{step.name}, noise doubled", function=doubled, order=0)
+        for which, tried in (("update", step), ("generator", generator)):
+            ratios[f"{name} {which}"] = float(linear.variance_ratio(tried, dynamics, measure.PRECISION, sizes[name]))
+    return ratios
 
 
-def with_noise_doubled(step: Step) -> Step:
-    """The step whose noise has twice the variance: that of a generator with 2D (SGLD: 2) before the second derivative.
-
-    Paper: 2D I : ∇∇ᵀ with updates √(2Dh) ξ. We: D, because ½ σσᵀ with σ = √(2D) is D (erratum A1).
-    """
-
-    def louder(dynamics, state, h, gradient, noise):
-        return step(dynamics, state, h, gradient, tuple(np.sqrt(2) * xi for xi in noise))
-
-    return Step(f"{step.name}, noise doubled", louder, order=0, gradients=step.gradients, noises=step.noises)
-
-
-class Straight(SGRHMC):
+class WithoutCurvatureForce(SGRHMC):
     """SGRHMC with ν = 0."""
 
     def bend(self, position, momentum):
         return jax.tree.map(jnp.zeros_like, position)
 
 
-def steep(position):
-    """A metric without poles, so that quadrature is exact to rounding."""
-    return jax.tree.map(lambda x: jnp.exp(0.3 * x), position)
+def normal_rule(count: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points (a row per coordinate) and weights that integrate against a standard normal."""
+    nodes, weights = gauss_hermite(count)
+    points, factors = (np.stack(np.meshgrid(*[each] * dimension, indexing="ij")) for each in (nodes, weights))
+    return points.reshape(dimension, -1), factors.prod(0).ravel()
 
 
 def densities(*, degree: int) -> dict[str, float]:
     """The largest |E L f| over monomials f up to a degree: 0 for the density that an SDE keeps, here with U = θ²/2.
 
     Paper: exp(+p·p/2) in SGHMC and exp(+(ξ−D)²/2) in SGNHT. We: minus, because these have no integral (errata A3, A4).
-    Their formal moments are those of variance −1: that of i z.
+    Their formal moments are those of variance −1: that of i z. SGRHMC's metric has no poles, so that quadrature is
+    exact to rounding.
     """
-    nodes, weights = gauss_hermite(24)
-    z = np.stack([axis.ravel() for axis in np.meshgrid(nodes, nodes, indexing="ij")])
-    pair = np.outer(weights, weights).ravel()
-    few, light = gauss_hermite(8)
-    y = np.stack([axis.ravel() for axis in np.meshgrid(few, few, few, indexing="ij")])
-    triple = np.multiply.outer(np.outer(light, light), light).ravel()
-    sghmc, sgnht, bent = SGHMC(friction=1.3), SGNHT(friction=1.3), [z[0], np.exp(0.15 * z[0]) * z[1]]
+
+    def metric(position):
+        return jax.tree.map(lambda x: jnp.exp(0.3 * x), position)
+
+    z, pair = normal_rule(24, 2)
+    y, triple = normal_rule(8, 3)
+    sghmc, sgnht = SGHMC(friction=1.3), SGNHT(friction=1.3)
+    curved = [z[0], np.exp(0.15 * z[0]) * z[1]]
     cases = {
         "SGHMC corrected": (sghmc, [z[0], z[1]], pair),
         "SGHMC printed": (sghmc, [z[0], 1j * z[1]], pair),
         "SGNHT corrected": (sgnht, [y[0], y[1], 1.3 + y[2]], triple),
         "SGNHT printed": (sgnht, [y[0], y[1], 1.3 + 1j * y[2]], triple),
-        "SGRHMC with ν": (SGRHMC(metric=steep, friction=1.3), bent, pair),
-        "SGRHMC without ν": (Straight(metric=steep, friction=1.3), bent, pair),
+        "SGRHMC with ν": (SGRHMC(metric=metric, friction=1.3), curved, pair),
+        "SGRHMC without ν": (WithoutCurvatureForce(metric=metric, friction=1.3), curved, pair),
     }
     return {
-        name: drift_of_moments(dynamics, np.array(points), chances, degree)
-        for name, (dynamics, points, chances) in cases.items()
+        name: largest_drift(dynamics, np.array(points), weights, degree)
+        for name, (dynamics, points, weights) in cases.items()
     }
 
 
-def drift_of_moments(dynamics: Any, points: np.ndarray, weights: np.ndarray, degree: int) -> float:
+def largest_drift(dynamics: Any, points: np.ndarray, weights: np.ndarray, degree: int) -> float:
     """max |E L f| over the monomials f up to a degree, with the shipped drift and diffusion."""
 
-    def parts_of(*coordinates):
+    def coefficients(*coordinates):
         state = dynamics.at(*coordinates)
         return dynamics.drift(state, lambda theta: theta), dynamics.diffusion(state)
 
     with jax.enable_x64(True):
-        slopes, amplitudes = (
-            [np.asarray(part) for part in half] for half in jax.vmap(parts_of)(*map(jnp.asarray, points))
-        )
-    worst = 0.0
+        drift, diffusion = jax.tree.map(np.asarray, jax.vmap(coefficients)(*map(jnp.asarray, points)))
+    largest = 0.0
     for powers in product(range(degree + 1), repeat=len(points)):
         if 0 < sum(powers) <= degree:
-            moved = sum(
+            generated = sum(
                 slope * derivative(points, powers, i, 1) + amplitude**2 / 2 * derivative(points, powers, i, 2)
-                for i, (slope, amplitude) in enumerate(zip(slopes, amplitudes, strict=True))
+                for i, (slope, amplitude) in enumerate(zip(drift, diffusion, strict=True))
             )
-            worst = max(worst, float(abs(weights @ moved)))
-    return worst
+            largest = max(largest, float(abs(weights @ generated)))
+    return largest
 
 
 def derivative(points: np.ndarray, powers: Sequence[int], place: int, times: int) -> np.ndarray:
     """∂^times/∂x_place^times of the monomial Π x_i^powers_i."""
-    left = [power - times * (i == place) for i, power in enumerate(powers)]
-    if left[place] < 0:
+    if powers[place] < times:
         return np.zeros(points.shape[1])
-    factor = np.prod([powers[place] - k for k in range(times)])
-    return factor * np.prod([x**power for x, power in zip(points, left, strict=True)], axis=0)
+    left = [power - times * (i == place) for i, power in enumerate(powers)]
+    return perm(powers[place], times) * np.prod([x**power for x, power in zip(points, left, strict=True)], axis=0)
 
 
 def commutator() -> dict[str, float]:
     """The coefficient of [O,B] h² in log(e^{hA/2} e^{hO} e^{hA/2} e^{hB/2}), exact in the free algebra."""
-    half = Fraction(1, 2)
-    found: Element = {(): Fraction(1)}
-    for letter, time in (("A", half), ("O", Fraction(1)), ("A", half), ("B", half)):
-        found = multiply(found, exponential({(letter,): Fraction(1)}, time, 2), 2)
-    linear_part: Element = {monomial: value for monomial, value in found.items() if len(monomial) == 1}
+    series: Element = {(): Fraction(1)}
+    for letter, halves in (("A", 1), ("O", 2), ("A", 1), ("B", 1)):
+        series = multiply(series, exponential({(letter,): Fraction(1)}, Fraction(halves, 2), 2), 2)
+    linear_part: Element = {monomial: value for monomial, value in series.items() if len(monomial) == 1}
     square = multiply(linear_part, linear_part, 2)
-    return {"found": float(found["O", "B"] - square["O", "B"] / 2), "printed": 0.5}
+    return {"found": float(series["O", "B"] - square["O", "B"] / 2), "printed": 0.5}

@@ -1,4 +1,4 @@
-"""The paper, reproduced: one file a figure, each with what the paper claims, what came out, and under which reading."""
+"""Reproduces the paper: one section per figure or table, with a verdict on each of its claims."""
 
 import json
 from collections import Counter
@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from strang.paper import belief, figure1, figure2, figure3, mean_flow, part_cache, second_order, theorems, topics
 from strang.paper import unit_precision as unit
 from strang.paper.figure import FULL, QUICK, Effort, Figure, Verdict
-from strang.paper.part_cache import keep, write
 from strang.parallel import dask
 from strang.util.errors import choose
+from strang.util.files import replace_file
 from strang.util.progress import track
 from strang.util.version import versions
 
-# A figure is a module with `parts(effort)`, the work to be done, and `figure(effort, results)`, what to show of it.
+# A figure is a module with `parts(effort)`, the work to do, and `figure(effort, results)`, the section made from it.
 FIGURES: dict[str, ModuleType] = {
     "fig1": figure1,
     "fig2": figure2,
@@ -28,12 +28,12 @@ FIGURES: dict[str, ModuleType] = {
     "topics": topics,
     "belief": belief,
 }
-TOGETHER = {"table1": ["topics", "belief"], "all": list(FIGURES)}
-AGREE = 4.5  # standard errors
+GROUPS = {"table1": ["topics", "belief"], "all": list(FIGURES)}
+MAX_STANDARD_ERRORS = 4.5  # distance up to which a simulated point agrees with its exact value
 
 
 class Report(NamedTuple):
-    """What was made, and how: `reused` parts came from an earlier, interrupted or equal, reproduction."""
+    """A reproduction: its figures, the seconds each took, and how many of its parts came from an earlier one."""
 
     figures: list[Figure]
     seconds: dict[str, float]
@@ -55,50 +55,55 @@ def reproduce(
     progress: bool | None = None,
     scheduler: str | None = None,
 ) -> Report:
-    """Make the figures (by default all) and write `index.html` and `results.json` to `out`; with the address of a Dask
-    scheduler its workers make the parts."""
+    """Compute figures of the paper (by default all) and write `index.html` and `results.json` to the folder `out`.
+
+    Finished parts are stored in its folder `parts`, from where a killed reproduction continues; `fresh` computes also
+    those again. With the address of a Dask scheduler its workers compute the parts.
+    """
     from strang.paper import page
 
     for name in names:
-        if name not in FIGURES and name not in TOGETHER:
-            raise choose("figure", name, [*FIGURES, *TOGETHER])
-    asked = [each for name in names or ["all"] for each in TOGETHER.get(name, [name])]
-    chosen = list(dict.fromkeys(asked))
-    (out / "parts").mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than after the first part
-    made = hand_out(scheduler, chosen, effort, out / "parts", fresh, progress) if scheduler else 0
-    report = make(chosen, effort, out / "parts", fresh and not made, progress)
-    report = report._replace(reused=report.reused - made)
-    about = about_page(report)
-    write(out / "results.json", json.dumps(results(report, about), indent=1, allow_nan=False))
-    write(out / "index.html", page.render(report.figures, report.verdicts, about))
+        if name not in FIGURES and name not in GROUPS:
+            raise choose("figure", name, [*FIGURES, *GROUPS])
+    chosen = list(dict.fromkeys(each for name in names or ["all"] for each in GROUPS.get(name, [name])))
+    folder = out / "parts"
+    folder.mkdir(parents=True, exist_ok=True)  # if this fails, better now than after the first part
+    part_cache.remove_leftovers(folder)
+    computed = compute_on_cluster(scheduler, chosen, effort, folder, fresh, progress) if scheduler else 0
+    report = compute(chosen, effort, folder, fresh and not computed, progress)
+    report = report._replace(reused=report.reused - computed)
+    content = results(report)
+    replace_file(out / "results.json", json.dumps(content, indent=1, allow_nan=False).encode())
+    replace_file(out / "index.html", page.render(report.figures, report.verdicts, content["about"]).encode())
     return report
 
 
-def hand_out(scheduler: str, names: list[str], effort: Effort, folder: Path, fresh: bool, progress: bool | None) -> int:
-    """Let a cluster make the parts that are not kept yet, and keep each as it comes; gives their number."""
-    wanted = {str(part_cache.place(part, folder)): part for name in names for part in FIGURES[name].parts(effort)}
-    missing = [part for part in wanted.values() if fresh or part_cache.find(part, folder) is None]
-    for number, made in dask.spread(scheduler, part_cache.make, missing, "parts", progress) if missing else ():
-        part_cache.put(missing[number], made, folder)
+def compute_on_cluster(
+    scheduler: str, names: list[str], effort: Effort, folder: Path, fresh: bool, progress: bool | None
+) -> int:
+    """Let a cluster compute the parts that are not stored yet, store each as it arrives, and return their number."""
+    wanted = {part_cache.path_of(part, folder): part for name in names for part in FIGURES[name].parts(effort)}
+    missing = [part for part in wanted.values() if fresh or part_cache.load(part, folder) is None]
+    for number, computed in dask.spread(scheduler, part_cache.compute, missing, "parts", progress) if missing else ():
+        part_cache.store(missing[number], computed, folder)
     return len(missing)
 
 
-def make(names: list[str], effort: Effort, folder: Path, fresh: bool, progress: bool | None) -> Report:
-    """Do the work of each figure part by part, taking what was kept unless all is to be `fresh`."""
+def compute(names: list[str], effort: Effort, folder: Path, fresh: bool, progress: bool | None) -> Report:
+    """Compute the figures part by part, using the stored parts unless `fresh`."""
     figures, seconds, count, reused = [], {}, 0, 0
     for name in names:
-        kept = []
-        for part in track(FIGURES[name].parts(effort), name, progress):
-            kept.append(keep(part, folder, fresh))
-        figures.append(FIGURES[name].figure(effort, [each.result for each in kept]))
-        seconds[name] = sum(each.seconds for each in kept)
-        count += len(kept)
-        reused += sum(each.reused for each in kept)
+        parts = track(FIGURES[name].parts(effort), name, progress)
+        computed = [part_cache.load_or_compute(part, folder, fresh) for part in parts]
+        figures.append(FIGURES[name].figure(effort, [each.result for each in computed]))
+        seconds[name] = sum(each.seconds for each in computed)
+        count += len(computed)
+        reused += sum(each.reused for each in computed)
     return Report(figures, seconds, count, reused, effort)
 
 
 def agreement(figures: list[Figure]) -> dict[str, Any]:
-    """How many simulated points there are with an exact value, and how many are within 4.5 standard errors of it."""
+    """How many simulated points have an exact value, and how many of them agree with it."""
     scores = [
         abs(point["value"] - point["exact"]) / point["se"]
         for figure in figures
@@ -109,15 +114,15 @@ def agreement(figures: list[Figure]) -> dict[str, Any]:
     ]
     return {
         "count": len(scores),
-        "within": sum(z <= AGREE for z in scores),
-        "tolerance": AGREE,
+        "within": sum(z <= MAX_STANDARD_ERRORS for z in scores),
+        "tolerance": MAX_STANDARD_ERRORS,
         "largest": max(scores, default=0.0),
     }
 
 
 def about_page(report: Report) -> dict[str, Any]:
-    """What the page says of itself."""
-    asked = [] if len(report.seconds) == len(FIGURES) else list(report.seconds)
+    """How the report was made: what its page says about itself."""
+    left_out = [name for name in FIGURES if name not in report.seconds]
     return {
         "title": "On the convergence of stochastic gradient MCMC with high-order integrators, reproduced",
         "effort": effort_sentence(report.effort),
@@ -125,51 +130,50 @@ def about_page(report: Report) -> dict[str, Any]:
         "seconds": report.seconds,
         "total_seconds": sum(report.seconds.values()),
         "points": agreement(report.figures),
-        "left_out": [name for name in FIGURES if name not in report.seconds],
-        "command": " ".join(["strang reproduce", *asked, f"--{report.effort.name}"]),
+        "left_out": left_out,
+        "command": " ".join(["strang reproduce", *(report.seconds if left_out else ()), f"--{report.effort.name}"]),
     }
 
 
 def effort_sentence(effort: Effort) -> str:
-    """How much was simulated, and how that compares with the paper."""
-    share = (
-        "at least the paper's own counts; Table 1 says its own"
+    """How much was simulated, compared with the paper."""
+    comparison = (
+        "at least the paper's own counts; Table 1 states its own"
         if effort.name == FULL.name
         else "less than the paper's 200 runs of 10⁶ steps; --full makes those"
     )
     return (
         f"{effort.name}: {effort.runs} runs of {effort.steps:,} steps for invariant measures, {effort.trace_runs:,} "
-        f"of up to {effort.longest:,} for traces ({share})"
+        f"of up to {effort.longest:,} for traces ({comparison})"
     )
 
 
-def results(report: Report, about: dict[str, Any]) -> dict[str, Any]:
-    """All that the page shows, for machines. Only `about` holds run times."""
+def results(report: Report) -> dict[str, Any]:
+    """Everything on the page as JSON data. Only `about` holds run times."""
     return {
         "verdicts": [asdict(verdict) for verdict in report.verdicts],
         "figures": {figure.name: asdict(figure) for figure in report.figures},
-        "about": about,
+        "about": about_page(report),
     }
 
 
 def describe(report: Report, out: Path) -> list[str]:
-    """The verdict table and what else there is to say on a terminal."""
+    """The verdicts, and where the report is, as lines for the terminal."""
     points = agreement(report.figures)
     width = max((len(verdict.verdict) for verdict in report.verdicts), default=0)
     lines = [f"{verdict.verdict:{width}}  {verdict.where}: {verdict.claim}" for verdict in report.verdicts]
     counts = Counter(verdict.verdict for verdict in report.verdicts)
-    agreed = [
-        f"{points['within']} of {points['count']} simulated points are within {AGREE} standard errors of their exact "
-        f"values, the farthest at {points['largest']:.2f}"
-    ]
-    return [
-        *lines,
-        "",
-        "; ".join(f"{count} {kind}" for kind, count in counts.items()),
-        *(agreed if points["count"] else []),
-        f"{report.reused} of {report.parts} parts were taken from {out / 'parts'} (same code, versions and settings; "
-        "--fresh makes them anew)"
-        if report.reused
-        else f"all {report.parts} parts were made now and kept in {out / 'parts'}",
-        f"the page is {out / 'index.html'}, every number is in {out / 'results.json'}",
-    ]
+    lines += ["", "; ".join(f"{count} {kind}" for kind, count in counts.items())]
+    if points["count"]:
+        lines.append(
+            f"{points['within']} of {points['count']} simulated points are within {MAX_STANDARD_ERRORS} standard "
+            f"errors of their exact values, the farthest at {points['largest']:.2f}"
+        )
+    if report.reused:
+        lines.append(
+            f"{report.reused} of {report.parts} parts were taken from {out / 'parts'} (same code, versions and "
+            "settings; --fresh computes them again)"
+        )
+    else:
+        lines.append(f"all {report.parts} parts were computed now and stored in {out / 'parts'}")
+    return [*lines, f"the page is {out / 'index.html'}, every number is in {out / 'results.json'}"]

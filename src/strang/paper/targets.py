@@ -1,4 +1,4 @@
-"""Three targets in one coordinate on which to see what gradient noise does, each with its truth.
+"""Three one-dimensional targets with known posterior means, on which to measure the effect of gradient noise.
 
 The paper's Gaussian, whose gradient noise is the same everywhere; data of unequal precisions, whose noise grows with
 the distance from the mean; a double well.
@@ -14,11 +14,11 @@ import numpy as np
 from strang import models
 from strang.paper import measure
 
-PRECISIONS, PLACES = np.array([0.4, 0.8, 1.2, 1.6]), np.array([-1.0, 0.6, -0.2, 0.9])  # of the data with unequal ones
+PRECISIONS, PLACES = np.array([0.4, 0.8, 1.2, 1.6]), np.array([-1.0, 0.6, -0.2, 0.9])  # of `unequal_precisions`
 
 
 class Problem(NamedTuple):
-    """A model with its data and truth; `gradients` are those of its batches, where they are few enough to list."""
+    """A model with its data and truth; `gradients` are those of its batches, if they are few enough to list."""
 
     title: str
     model: Any
@@ -27,17 +27,17 @@ class Problem(NamedTuple):
     friction: float
     noise: float  # V, the mean of the gradient's variance over the posterior
     truth: float  # the posterior mean of θ²
-    anchor: float
-    gradients: tuple[Callable, ...]
-    corrected: tuple[Callable, ...]  # with control variates
-    simulated: tuple[float, ...]
+    anchor: float  # of the control variates
+    simulated: tuple[float, ...]  # step sizes
     exact: tuple[float, ...]  # step sizes with exact values: the simulated ones and smaller ones
-    galerkin: dict[str, Any]  # settings of the Galerkin method
-    accuracy: float  # of the exact values
+    accuracy: float = 1e-12  # of the exact values
+    gradients: tuple[Callable, ...] = ()
+    corrected: tuple[Callable, ...] = ()  # with control variates
+    galerkin: dict[str, Any] = {}  # noqa: RUF012  (settings of the Galerkin method)
 
 
 def halves(largest: float, count: int) -> tuple[float, ...]:
-    """Each half of the one before, so that Richardson extrapolation finds its partner."""
+    """Each half of the one before, as Richardson extrapolation needs them."""
     return tuple(largest / 2**k for k in range(count))
 
 
@@ -49,10 +49,9 @@ def control_variates(gradients: tuple[Callable, ...], anchor: float) -> tuple[Ca
 
 @cache  # one object for all its parts, so that they share compilations
 def paper() -> Problem:
-    """The paper's, started from its posterior: this is about the invariant measure."""
+    """The paper's model, started from its posterior because only the invariant measure is of interest."""
     x = measure.paper_data()
     mean, variance = models.Gaussian().posterior(x)
-    sizes = halves(0.008, 9)
     return Problem(
         title="The paper's Gaussian model: noise the same everywhere",
         model=models.Gaussian(start_mean=mean, start_var=variance),
@@ -62,18 +61,14 @@ def paper() -> Problem:
         noise=measure.NOISE,
         truth=mean**2 + variance,
         anchor=mean,
-        gradients=(),
-        corrected=(),
-        simulated=sizes[:7],
-        exact=sizes,
-        galerkin={},
-        accuracy=1e-12,
+        simulated=halves(0.008, 7),
+        exact=halves(0.008, 9),
     )
 
 
 @cache
 def unequal_precisions() -> Problem:
-    """θ ~ N(0, 1) and x_i ~ N(θ, 1/w_i): batches of one row, with slopes of their own."""
+    """θ ~ N(0, 1) and x_i ~ N(θ, 1/w_i): batches of one row, whose gradients have different slopes."""
     model = models.Model(
         log_prior=lambda q: -(q**2) / 2,
         log_likelihood=lambda q, datum: -datum["precision"] * (datum["place"] - q) ** 2 / 2,
@@ -83,7 +78,6 @@ def unequal_precisions() -> Problem:
     mean = float(PRECISIONS @ PLACES / total)
     slopes, pulls = count * PRECISIONS, count * PRECISIONS * PLACES
     gradients = tuple(lambda q, a=a, b=b: q + a * q - b for a, b in zip(slopes, pulls, strict=True))
-    sizes = halves(0.4, 9)
     return Problem(
         title="Unequal precisions: noise that depends on θ",
         model=model,
@@ -95,10 +89,9 @@ def unequal_precisions() -> Problem:
         anchor=mean,
         gradients=gradients,
         corrected=control_variates(gradients, mean),
-        simulated=sizes[:5],
-        exact=sizes,
+        simulated=halves(0.4, 5),
+        exact=halves(0.4, 9),
         galerkin={"degree": 2},  # exact on affine gradients
-        accuracy=1e-12,
     )
 
 
@@ -123,7 +116,6 @@ def double_well() -> Problem:
     density = np.exp(-(q**2) / 2 - 4 * np.exp(-(q**2) / 2))
     truth, noise = (float((density * f).sum() / density.sum()) for f in (q**2, (1.8 + 0.8 * np.sin(q)) ** 2))
     gradients = tuple(lambda q, s=sign: well_slope(q) + s * (1.8 + 0.8 * jnp.sin(q)) for sign in (1.0, -1.0))
-    sizes = halves(0.4, 6)
     return Problem(
         title="Double well: noise that depends on θ",
         model=model,
@@ -135,8 +127,8 @@ def double_well() -> Problem:
         anchor=1.665,
         gradients=gradients,
         corrected=control_variates(gradients, 1.665),
-        simulated=sizes[:4],
-        exact=sizes,
+        simulated=halves(0.4, 4),
+        exact=halves(0.4, 6),
         galerkin={"degree": (64, 16), "scale": (0.85, 1.0)},
         accuracy=1e-8,
     )

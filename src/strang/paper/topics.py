@@ -1,56 +1,46 @@
-"""Table 1, its upper half: topic models, and the figures of perplexity against documents and against the step size.
+"""Table 1, upper half: topic models, with perplexity against documents and against the step size.
 
 Paper: K = 200 and 500 on ten million Wikipedia articles, perplexities of 1168 to 2511 on a split that is not stated.
-We: the same comparison on the corpus given, or on one drawn from known topics, because what carries over is the order
-of the methods and where they break; each method is tried on steps of its own scale, and SGLD on SGHMC's as well.
+We: the same comparison on the user's corpus, or on one drawn from known topics, because what carries over is the
+ranking of the methods and where they break; each method is tried on steps of its own scale, and SGLD on SGHMC's too.
 """
 
 import importlib.util
 from functools import cache
+from itertools import product
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from strang.paper.figure import (
-    NOT_REPRODUCED,
-    REPRODUCED,
-    UNDER_READING,
-    Effort,
-    Figure,
-    Panel,
-    Part,
-    Point,
-    Series,
-    Table,
-    Verdict,
-)
+from strang.paper import belief
+from strang.paper.belief import EULERS, paper_table
+from strang.paper.figure import Effort, Figure, Part, Verdict
+from strang.paper.verdicts import outcome
+from strang.report.panels import Panel, Point, Series, Table
 from strang.run.driver import run_blocks
 from strang.run.result import temperatures
 from strang.util.errors import need
+from strang.util.numbers import finite
 
-METHODS: dict[str, dict[str, Any]] = {
-    "SGHMC-S": {"dynamics": "sghmc", "integrator": "chen:ABOBA"},
-    "SGHMC-E, new momentum": {"dynamics": "sghmc", "integrator": "euler-new"},
-    "SGHMC-E, old momentum": {"dynamics": "sghmc", "integrator": "euler-old"},
-    "SGNHT": {"dynamics": "sgnht"},
-    "SGLD": {"dynamics": "sgld"},
-    "SGRLD": {"dynamics": "sgrld"},
-}
+SECOND_ORDER = ["SGHMC-S", *EULERS, "SGNHT"]
+METHODS = {method: belief.METHODS[method] for method in [*SECOND_ORDER, "SGLD"]} | {"SGRLD": {"dynamics": "sgrld"}}
 PAPER = {200: (1168, 1180, 2496), 500: (1157, 1187, 2511)}  # SGHMC-S, SGHMC-E, SGLD-E
-SECOND_ORDER = [method for method, settings in METHODS.items() if settings["dynamics"] in ("sghmc", "sgnht")]
-ON_THE_SAME = "SGLD, on SGHMC's steps"
-STRONG = 2.5  # D h: Euler takes so much of the momentum away at once, which is more than twice all of it
+SGLD_ON_SGHMC_STEPS = "SGLD, on SGHMC's steps"
+STRONG = 2.5  # D h: Euler takes that many times the momentum away at once, so that it turns round and grows
 DAMPED = {f"{method}, D h = {STRONG}": method for method in SECOND_ORDER[:3]}
-SHARES = (0.2, 0.5, 1.0, 2.0, 4.0)  # of `step_sizes`, for SGHMC and SGLD: where each breaks lies among them
-RIEMANNIAN = (0.1, 0.3, 1.0)  # of SGRLD's own schedule
-HOT = 100.0  # mean p² from which a run is no sample of anything, nor one below its inverse
-CLOSE = 0.06  # of a perplexity: two chains of one method differ by less, having a standard deviation of 2 %
-LOOKS = 20
+LABELS = {method: method for method in METHODS} | {SGLD_ON_SGHMC_STEPS: "SGLD"} | DAMPED  # the method of each label
+FACTORS = (0.2, 0.5, 1.0, 2.0, 4.0)  # times `step_sizes`, for SGHMC and SGLD: where each breaks lies among them
+SGRLD_FACTORS = (0.1, 0.3, 1.0)  # times SGRLD's own schedule
+MAX_HEAT = 100.0  # temperature above which, or below the inverse of which, a run is no sample of anything
+MIN_LEAD = 0.06  # of a perplexity: two chains of one method differ by less, having a standard deviation of 2 %
+MIN_RATIO = 1.5  # of perplexities, half of the paper's factor 2
+CHECKS = 20  # times at which the perplexity is computed during a run
+Rows = list[dict[str, Any]]  # one per step size
 
 
-def counts(effort: Effort) -> dict[str, Any]:
-    """How much is done: topics, documents held out, batches."""
+def plan_of(effort: Effort) -> dict[str, Any]:
+    """How much is computed: topics, documents held out, batches."""
     if effort.name == "full":
         return {"topics": (200, 500), "held_out": 1000, "steps": 2000}
     return {"topics": (20,), "held_out": 200, "steps": effort.steps // 400}
@@ -58,44 +48,41 @@ def counts(effort: Effort) -> dict[str, Any]:
 
 @cache
 def corpus_of(path: str | None):
-    """The corpus given, or 5,000 documents of about 80 tokens from 20 topics over 1,000 words; and those topics."""
+    """The user's corpus, or 5,000 documents of about 80 tokens from 20 topics over 1,000 words; and those topics."""
     corpora = need("strang.lda", "lda")
     if path is not None:
         return corpora.open_corpus(path), None
     rng = np.random.default_rng(0)
-    common = 1 / np.arange(1, 1001)  # words as frequent as Zipf has them
-    phi = rng.dirichlet(40 * common / common.sum(), 20)
-    shares = rng.dirichlet(np.full(20, 0.1), 5000)
-    rows = [rng.multinomial(rng.poisson(80), share @ phi) for share in shares]
-    return corpora.from_matrix(np.array(rows)), phi.T
+    zipf = 1 / np.arange(1, 1001)
+    phi = rng.dirichlet(40 * zipf / zipf.sum(), 20)
+    topic_weights = rng.dirichlet(np.full(20, 0.1), 5000)
+    return corpora.from_matrix(np.array([rng.multinomial(rng.poisson(80), w @ phi) for w in topic_weights])), phi.T
 
 
 def parts(effort: Effort) -> list[Part]:
-    """Each method on its steps, all of them side by side as chains of one run; none where Numba is not installed."""
+    """Each method on its step sizes, all of them side by side as chains of one run; none if Numba is not installed."""
     if importlib.util.find_spec("numba") is None:
         return []
     from strang.lda.settings import step_sizes
 
-    how, corpus = counts(effort), corpus_of(effort.corpus)[0]
+    plan, corpus = plan_of(effort), corpus_of(effort.corpus)[0]
     first, second = step_sizes(corpus)
-    found = []
-    for topics in how["topics"]:
-        for label, method in [*zip(METHODS, METHODS, strict=True), (ON_THE_SAME, "SGLD"), *DAMPED.items()]:
-            own = {"SGLD": first, "SGRLD": 1.0}.get(label, second)
-            shares = (1.0,) if label in DAMPED else RIEMANNIAN if method == "SGRLD" else SHARES
-            friction = STRONG / second if label in DAMPED else second / first
-            settings = {
-                "method": method,
-                "sizes": [own * share for share in shares],
-                "friction": friction if method in SECOND_ORDER else None,
-                "topics": topics,
-                "steps": how["steps"],
-                "held_out": how["held_out"],
-                "corpus": effort.corpus,
-                "fingerprint": corpus.fingerprint,
-            }
-            found.append(Part(f"{label}, K = {topics}", try_steps, settings))
-    return found
+    common = {"steps": plan["steps"], "held_out": plan["held_out"], "corpus": effort.corpus}
+    work = []
+    for topics, (label, method) in product(plan["topics"], LABELS.items()):
+        scale = {"SGLD": first, "SGRLD": 1.0}.get(label, second)
+        factors = (1.0,) if label in DAMPED else SGRLD_FACTORS if method == "SGRLD" else FACTORS
+        friction = STRONG / second if label in DAMPED else second / first
+        settings = {
+            "method": method,
+            "sizes": [scale * factor for factor in factors],
+            "friction": friction if method in SECOND_ORDER else None,
+            "topics": topics,
+            "fingerprint": corpus.fingerprint,
+            **common,
+        }
+        work.append(Part(f"{label}, K = {topics}", try_steps, settings))
+    return work
 
 
 def try_steps(
@@ -108,29 +95,29 @@ def try_steps(
     held_out: int,
     corpus: str | None,
     fingerprint: str,
-) -> list[dict[str, Any]]:
-    """A method with every step size: perplexity along the way (of one sample), at the end, and averaged over the latter
-    half; mean p² at the end."""
+) -> Rows:
+    """A method with every step size: perplexity of single samples along the way, of the last one, and averaged over the
+    second half of the run; the temperature at the end."""
     from strang.lda.completion import add_sample, begin, perplexity, score_topics, split
     from strang.lda.fitting import DEFAULTS, job_of
     from strang.lda.settings import completed
 
     train, rest = corpus_of(corpus)[0].split(held_out)
     test = split(rest.gather(np.arange(rest.documents)), seed=0)
-    given = {**DEFAULTS, **METHODS[method], "topics": topics, "batch_size": 100, "friction": friction}
-    given |= {"step_size": jnp.asarray(sizes, jnp.float32), "passes": steps * 100 / train.documents}
-    settings = completed(given, train)
+    options = {**DEFAULTS, **METHODS[method], "topics": topics, "batch_size": 100, "friction": friction}
+    options |= {"step_size": jnp.asarray(sizes, jnp.float32), "passes": steps * 100 / train.documents}
+    settings = completed(options, train)
     job = job_of(settings, train, chains=len(sizes))
     model, alpha = job.program.model, settings["alpha"]
     scores, curves = [begin(test) for _ in sizes], [list[Any]() for _ in sizes]
-    for chain, _ in run_blocks(job, max(1, steps // LOOKS)):
+    for chain, _ in run_blocks(job, max(1, steps // CHECKS)):
         step = int(chain.step)
         for k in range(len(sizes)):
             phi = np.asarray(model.topics_of(chain.state.position[k]), np.float32)
             if not (chain.alive[k] and np.isfinite(phi).all()):
                 curves[k].append([step * 100, None])
                 continue
-            curves[k].append([step * 100, number(score_topics(test, phi, alpha=alpha, key=step))])
+            curves[k].append([step * 100, finite(float(score_topics(test, phi, alpha=alpha, key=step)))])
             if step > steps // 2:
                 scores[k] = add_sample(test, scores[k], phi, alpha=alpha, key=step)
     heat = temperatures(job, chain)
@@ -139,63 +126,56 @@ def try_steps(
             "step_size": size,
             "curve": curves[k],
             "last": curves[k][-1][1],
-            "perplexity": number(perplexity(test, scores[k])) if curves[k][-1][1] else None,
-            "temperature": number(heat[k]),
+            "perplexity": finite(float(perplexity(test, scores[k]))) if curves[k][-1][1] else None,
+            "temperature": finite(float(heat[k])),
         }
         for k, size in enumerate(sizes)
     ]
 
 
-def number(value: float) -> float | None:
-    """As JSON has it."""
-    return float(value) if np.isfinite(value) else None
-
-
 def true_perplexity(effort: Effort) -> float | None:
-    """What the topics that a corpus was drawn from come to."""
+    """The perplexity of the topics that a corpus was drawn from; None if they are not known."""
     corpus, phi = corpus_of(effort.corpus)
     if phi is None:
         return None
     from strang.lda.completion import score_topics, split
 
-    rest = corpus.split(counts(effort)["held_out"])[1]
+    rest = corpus.split(plan_of(effort)["held_out"])[1]
     return score_topics(split(rest.gather(np.arange(rest.documents)), seed=0), phi, alpha=0.1)
 
 
-def best(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The step size with the least averaged perplexity, of those that are not broken."""
-    known = [row for row in rows if row["perplexity"] is not None and not is_broken(row)]
-    return min(known, key=lambda row: row["perplexity"]) if known else None
-
-
 def figure(effort: Effort, results: list[Any]) -> Figure:
-    panels, tables, verdicts = judged(effort, results)
-    rows = [[topics, *PAPER[topics]] for topics in PAPER]
+    panels: list[Panel] = []
+    tables = [paper_table("K", PAPER)]
+    verdicts: list[Verdict] = []
+    for i, topics in enumerate(plan_of(effort)["topics"] if results else ()):
+        by_label = dict(zip(LABELS, results[i * len(LABELS) : (i + 1) * len(LABELS)], strict=True))
+        panels += [against_documents(topics, by_label), against_steps(topics, by_label)]
+        tables.append(best_step_table(effort, topics, by_label))
+        verdicts += [splitting_ahead(topics, by_label), explosion(topics, by_label), langevin(topics, by_label)]
     return Figure(
         "topics",
         "Table 1, upper half: topic models",
         "The splitting (SGHMC-S) is ahead of Euler (SGHMC-E), and both are far ahead of SGLD.",
-        "Look at how hot each method runs (mean p², 1 where the law is right), at the steps at which each breaks, and "
-        "at SGLD on steps of its own. The paper's perplexities are of another corpus and split.",
+        "Look at the temperature of each method (should be 1), at the steps at which each breaks, and at SGLD on steps "
+        "of its own. The paper's perplexities are of another corpus and split.",
         {"corpus": effort.corpus or "drawn from known topics"},
         panels=panels,
-        tables=[Table("The paper's numbers", ["K", "SGHMC-S", "SGHMC-E", "SGLD-E"], rows), *tables],
+        tables=tables,
         verdicts=verdicts,
     )
 
 
-def judged(effort: Effort, results: list[Any]) -> tuple[list[Panel], list[Table], list[Verdict]]:
-    """Panels, tables and verdicts of the topic models."""
-    how, names = counts(effort), [*METHODS, ON_THE_SAME, *DAMPED]
-    panels: list[Panel] = []
-    tables: list[Table] = []
-    verdicts: list[Verdict] = []
-    for i, topics in enumerate(how["topics"] if results else ()):
-        found = dict(zip(names, results[i * len(names) : (i + 1) * len(names)], strict=True))
-        panels += [against_documents(topics, found), against_steps(topics, found)]
-        tables.append(table(effort, topics, found))
-        verdicts += [order(topics, found), explosion(topics, found), langevin(topics, found)]
-    return panels, tables, verdicts
+def is_broken(row: dict[str, Any]) -> bool:
+    """Diverged, or so hot or so cold that nothing is left of the posterior."""
+    heat = row["temperature"]
+    return row["last"] is None or (heat is not None and not 1 / MAX_HEAT < heat < MAX_HEAT)
+
+
+def best(rows: Rows) -> dict[str, Any] | None:
+    """The step size with the least averaged perplexity, of those that are not broken."""
+    usable = [row for row in rows if row["perplexity"] is not None and not is_broken(row)]
+    return min(usable, key=lambda row: row["perplexity"]) if usable else None
 
 
 def point(x: float, value: float | None) -> Point:
@@ -203,122 +183,111 @@ def point(x: float, value: float | None) -> Point:
     return {"x": x, "value": value, "se": None, "exact": value, "diverged": 0 if value else 1}
 
 
-def against_documents(topics: int, found: dict[str, list[dict[str, Any]]]) -> Panel:
-    series = []
-    for method in METHODS:
-        row = best(found[method])
-        if row:
-            series.append(Series(method, [point(x, y) for x, y in row["curve"] if y], method == "SGHMC-S"))
-    return Panel(
-        f"K = {topics}: each method at its best step", "documents", "perplexity, one sample", series, log_x=False
-    )
-
-
-def against_steps(topics: int, found: dict[str, list[dict[str, Any]]]) -> Panel:
+def against_documents(topics: int, by_label: dict[str, Rows]) -> Panel:
+    chosen = {method: best(by_label[method]) for method in METHODS}
     series = [
-        Series(
-            method,
-            [point(row["step_size"], None if is_broken(row) else row["last"]) for row in found[method]],
-            method == "SGHMC-S",
-        )
-        for method in [*SECOND_ORDER, ON_THE_SAME]
+        Series(method, [point(x, y) for x, y in row["curve"] if y], method == "SGHMC-S")
+        for method, row in chosen.items()
+        if row
     ]
-    return Panel(f"K = {topics}: after as many documents", "step size h", "perplexity, last sample", series)
+    title = f"K = {topics}: each method at its best step"
+    return Panel(title, "documents", "perplexity, one sample", series, log_x=False)
 
 
-def table(effort: Effort, topics: int, found: dict[str, list[dict[str, Any]]]) -> Table:
+def against_steps(topics: int, by_label: dict[str, Rows]) -> Panel:
+    series = []
+    for label in [*SECOND_ORDER, SGLD_ON_SGHMC_STEPS]:
+        points = [point(row["step_size"], None if is_broken(row) else row["last"]) for row in by_label[label]]
+        series.append(Series(label, points, label == "SGHMC-S"))
+    return Panel(f"K = {topics}: at the end of the run", "step size h", "perplexity, last sample", series)
+
+
+def best_step_table(effort: Effort, topics: int, by_label: dict[str, Rows]) -> Table:
     corpus, truth = corpus_of(effort.corpus)[0], true_perplexity(effort)
     rows: list[list[Any]] = []
-    for method, tried in found.items():
-        row = best(tried)
+    for label, tried in by_label.items():
+        row = best(tried) or {}
         broken = [f"{each['step_size']:.3g}" for each in tried if is_broken(each)]
-        cells = (
-            [None] * 4 if row is None else [row[name] for name in ("step_size", "perplexity", "last", "temperature")]
-        )
-        rows.append([method, *cells, ", ".join(broken) or "none"])
-    of = "drawn from 20 known topics" if effort.corpus is None else "given"
+        cells = [row.get(name) for name in ("step_size", "perplexity", "last", "temperature")]
+        rows.append([label, *cells, ", ".join(broken) or "none"])
+    source = "a corpus drawn from 20 known topics" if effort.corpus is None else "the user's corpus"
     known = "" if truth is None else f"; the topics it was drawn from have {truth:.0f}"
     title = (
-        f"K = {topics}, a corpus {of} ({corpus.documents:,} documents, {corpus.tokens:,} tokens, {len(corpus.words):,} "
-        f"words), {counts(effort)['steps']:,} batches of 100: perplexity of held-out words (half of each document seen)"
-        f" at the best of the steps tried{known}"
+        f"K = {topics}, {source} ({corpus.documents:,} documents, {corpus.tokens:,} tokens, {len(corpus.words):,} "
+        f"words), {plan_of(effort)['steps']:,} batches of 100: perplexity of held-out words (half of each document "
+        f"seen) at the best of the steps tried{known}"
     )
-    columns = ["method", "h", "averaged over samples", "last sample", "mean p²", "steps at which it breaks"]
+    columns = ["method", "h", "averaged over samples", "last sample", "temperature", "steps at which it breaks"]
     return Table(title, columns, rows)
 
 
-def is_broken(row: dict[str, Any]) -> bool:
-    """Beyond the numbers, or so hot or so still that nothing is left of the posterior."""
-    heat = row["temperature"]
-    return row["last"] is None or (heat is not None and not 1 / HOT < heat < HOT)
+def least_perplexity(by_label: dict[str, Rows], label: str) -> float | None:
+    return (best(by_label[label]) or {}).get("perplexity")
 
 
-def order(topics: int, found: dict[str, list[dict[str, Any]]]) -> Verdict:
+def splitting_ahead(topics: int, by_label: dict[str, Rows]) -> Verdict:
     """Whether the splitting is ahead of Euler, with either momentum."""
-    rows = {name: best(found[name]) for name in METHODS}
-    values = {name: float(row["perplexity"]) if row else np.inf for name, row in rows.items()}
-    splitting, eulers = values["SGHMC-S"], SECOND_ORDER[1:3]
-    behind = [name for name in eulers if splitting < (1 - CLOSE) * values[name]]
-    ahead = [name for name in values if values[name] < (1 - CLOSE) * splitting]
+    values = {method: least_perplexity(by_label, method) or np.inf for method in METHODS}
+    splitting = values["SGHMC-S"]
+    behind = [euler for euler in EULERS if splitting < (1 - MIN_LEAD) * values[euler]]
+    ahead = [method for method, value in values.items() if value < (1 - MIN_LEAD) * splitting]
     return Verdict(
         f"Topic model, K = {topics}: SGHMC-S is ahead of SGHMC-E",
         "Table 1",
-        REPRODUCED if len(behind) == len(eulers) else UNDER_READING if behind else NOT_REPRODUCED,
-        f"{' and '.join(behind)}: behind by more than {CLOSE:.0%}, each at the best of its own steps" if behind else "",
-        {name: round(value, 1) if value < np.inf else None for name, value in values.items()},
+        outcome(len(behind) == len(EULERS), behind),
+        f"{' and '.join(behind)}: behind by more than {MIN_LEAD:.0%}, each at the best of its own steps"
+        if behind
+        else "",
+        {method: finite(round(value, 1)) for method, value in values.items()},
         "The new momentum's step is the splitting's up to order h."
         + (f" Ahead of the splitting: {', '.join(ahead)}." if ahead else ""),
     )
 
 
-def explosion(topics: int, found: dict[str, list[dict[str, Any]]]) -> Verdict:
-    """A step at which Euler breaks and the splitting does not, with the friction of all and with a strong one."""
-    eulers = SECOND_ORDER[1:3]
-    broken = {name: broken_alone(found["SGHMC-S"], found[name]) for name in eulers}
-    calm, *damped = (found[name] for name in DAMPED)
-    strong = {name: broken_alone(calm, rows) for name, rows in zip(eulers, damped, strict=True)}
-    some = [name for name in eulers if broken[name] or strong[name]]
-    heat = {name: {f"{row['step_size']:.3g}": row["temperature"] for row in found[name]} for name in SECOND_ORDER[:3]}
-    at_all = ", ".join(name for name in eulers if broken[name]) or "neither"
+def explosion(topics: int, by_label: dict[str, Rows]) -> Verdict:
+    """Step sizes at which Euler breaks and the splitting does not, with the friction of all and with a strong one."""
+    broken = {euler: broken_alone(by_label["SGHMC-S"], by_label[euler]) for euler in EULERS}
+    damped, *others = (by_label[label] for label in DAMPED)
+    strong = {euler: broken_alone(damped, rows) for euler, rows in zip(EULERS, others, strict=True)}
+    heat = {
+        method: {f"{row['step_size']:.3g}": row["temperature"] for row in by_label[method]}
+        for method in SECOND_ORDER[:3]
+    }
+    named = [", ".join(euler for euler in EULERS if sizes[euler]) or "neither" for sizes in (broken, strong)]
+    some = any(broken.values()) or any(strong.values())
     return Verdict(
         f"Topic model, K = {topics}: Euler explodes at step sizes at which the splitting works",
         "Section 5",
-        NOT_REPRODUCED if not some else REPRODUCED if all(broken.values()) else UNDER_READING,
-        f"at the friction of the table: {at_all}; where D h = {STRONG}: "
-        + (", ".join(name for name in eulers if strong[name]) or "neither")
-        if some
-        else "",
-        {"Euler breaks, the splitting does not": broken, f"where D h = {STRONG}": strong, "mean p²": heat},
+        outcome(all(broken.values()), some),
+        f"at the friction of the table: {named[0]}; where D h = {STRONG}: {named[1]}" if some else "",
+        {"Euler breaks, the splitting does not": broken, f"where D h = {STRONG}": strong, "temperature": heat},
         "The new momentum's step is the splitting's up to order h and breaks about where it does, unless friction is "
         "strong: Euler then turns the momentum round and makes it larger, the splitting solves friction exactly. The "
         "old momentum's step adds energy at every step. Minibatch noise heats all of them.",
     )
 
 
-def broken_alone(calm: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[float]:
-    """The steps at which these are broken and those are not."""
-    safe = {row["step_size"] for row in calm if not is_broken(row)}
+def broken_alone(stable: Rows, rows: Rows) -> list[float]:
+    """The step sizes at which `rows` are broken and `stable` is not."""
+    safe = {row["step_size"] for row in stable if not is_broken(row)}
     return [row["step_size"] for row in rows if is_broken(row) and row["step_size"] in safe]
 
 
-def langevin(topics: int, found: dict[str, list[dict[str, Any]]]) -> Verdict:
-    """How much of SGLD's gap is its grid. Twice is taken for half as much again at least."""
-    rows = {name: best(found[name]) for name in ("SGHMC-S", "SGLD", ON_THE_SAME)}
-    value = {name: row["perplexity"] if row else None for name, row in rows.items()}
-    splitting, own, same = (value[name] for name in ("SGHMC-S", "SGLD", ON_THE_SAME))
+def langevin(topics: int, by_label: dict[str, Rows]) -> Verdict:
+    """How much of SGLD's gap is due to its grid."""
+    splitting, own, same = (least_perplexity(by_label, label) for label in ("SGHMC-S", "SGLD", SGLD_ON_SGHMC_STEPS))
 
     def times(perplexity: float | None) -> float:
         return perplexity / splitting if perplexity and splitting else np.inf
 
-    everywhere, there = splitting is not None and times(own) > 1.5, same is not None and times(same) > 1.5
-    breaks = " On SGHMC's steps SGLD has no perplexity: it breaks at all that were tried." if same is None else ""
+    everywhere, there = splitting is not None and times(own) > MIN_RATIO, same is not None and times(same) > MIN_RATIO
     return Verdict(
         f"Topic model, K = {topics}: SGLD has twice the perplexity of SGHMC",
         "Table 1",
-        REPRODUCED if everywhere else UNDER_READING if there else NOT_REPRODUCED,
+        outcome(everywhere, there),
         f"on SGHMC's step sizes, {times(same):.1f} times" if there and not everywhere else "",
         {"SGHMC-S": splitting, "SGLD, own steps": own, "SGLD, SGHMC's steps": same},
         "h / D of SGHMC is what corresponds to SGLD's step, so that one grid cannot serve both."
         + (f" On steps of its own SGLD has {times(own):.2f} times SGHMC's perplexity." if own and splitting else "")
-        + breaks,
+        + (" On SGHMC's steps SGLD has no perplexity: it breaks at all that were tried." if same is None else ""),
     )

@@ -1,4 +1,4 @@
-"""One command as several processes of this machine that share its work, and end together."""
+"""Run one command as several processes of this machine that share its work and end together."""
 
 import os
 import signal
@@ -10,60 +10,63 @@ import time
 from contextlib import contextmanager
 from typing import IO, Any
 
-from strang.parallel.processes import COORDINATOR, LEASH, PROCESSES, RANK
+from strang.parallel.processes import COORDINATOR, LAUNCHER_PIPE, PROCESSES, RANK
 from strang.util.errors import InputError
 
-PATIENCE = 5.0  # seconds for the first process to say itself what another one has ended with
-# The very one that launches; without -P it would import what lies in the current directory.
+REPORT_SECONDS = 5.0  # that the first process has to report an error which another one ended with
+# The Python that launches; without -P it would import what lies in the current directory.
 STRANG = [sys.executable, "-P", "-c", "from strang.cli import main; main()"]
 
 
 def launch(command: list[str], processes: int) -> int:
-    """Run the command so many times over, until all are done or one fails; then the others are ended. The first one
-    has the terminal; what another has to say is told if it is the one that failed. The status to end with."""
+    """Run the command so many times over, until all are done or one fails, and return the status to end with.
+
+    When one fails, the others are ended. The first process has the terminal; the output of another is printed if it is
+    the one that failed.
+    """
     if not command:
         raise InputError("there is nothing to launch; write strang launch -n 4 -- strang lda fit ...")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not 1 <= processes <= 1000:
         raise InputError(f"{processes} processes cannot be launched; write a number from 1, about the {cores} cores.")
-    leash, held = os.pipe()  # the end that is held closes with this process, however it ends
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{found.getsockname()[1]}"
+    read_end, write_end = os.pipe()  # the write end closes with this process, however it ends
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
     threads = str(max(1, cores // processes))
-    names = {**dict.fromkeys(("NPROC", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS"), threads), **os.environ}
-    names |= {COORDINATOR: address, PROCESSES: str(processes), LEASH: str(leash)}
+    environment = {**dict.fromkeys(("NPROC", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS"), threads), **os.environ}
+    environment |= {COORDINATOR: address, PROCESSES: str(processes), LAUNCHER_PIPE: str(read_end)}
     command = STRANG + command[1:] if command[0] == "strang" else command
     with tempfile.TemporaryDirectory() as folder:
-        said: list[IO[bytes]] = [open(f"{folder}/{rank}", "w+b") for rank in range(processes)]  # noqa: SIM115
+        outputs: list[IO[bytes]] = [open(f"{folder}/{rank}", "w+b") for rank in range(processes)]  # noqa: SIM115
         started: list[subprocess.Popen] = []
-        with passing_signals(started):
+        with forward_signals(started):
             try:
                 for rank in range(processes):
-                    started.append(begin(command, {**names, RANK: str(rank)}, leash, rank, said[rank]))
-                return watch(started, said)
+                    started.append(start(command, {**environment, RANK: str(rank)}, read_end, rank, outputs[rank]))
+                return wait(started, outputs)
             finally:
                 for process in started:
                     process.kill()
                     process.wait()
-                for file in said:
+                for file in outputs:
                     file.close()
-                os.close(leash)
-                os.close(held)
+                os.close(read_end)
+                os.close(write_end)
 
 
-def begin(command: list[str], names: dict[str, str], leash: int, rank: int, said: IO[bytes]) -> subprocess.Popen:
-    """A process in a session of its own, since Ctrl-C must not reach all of them at different steps."""
-    quiet: dict[str, Any] = {} if rank == 0 else {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": said}
+def start(command: list[str], environment: dict[str, str], pipe: int, rank: int, output: IO[bytes]) -> subprocess.Popen:
+    """Start a process in a session of its own, since Ctrl-C must not reach all of them at different steps."""
+    quiet: dict[str, Any] = {} if rank == 0 else {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
     try:
-        return subprocess.Popen(command, env=names, pass_fds=(leash,), start_new_session=True, **quiet)
+        return subprocess.Popen(command, env=environment, pass_fds=(pipe,), start_new_session=True, **quiet)
     except OSError as error:
         raise InputError(f"{command[0]} cannot be started ({error.strerror}); write strang, or a program.") from None
 
 
 @contextmanager
-def passing_signals(started: list[subprocess.Popen]):
-    """Ctrl-C goes to the first process, which stops all at the same step; the second one, and SIGTERM, end them."""
+def forward_signals(started: list[subprocess.Popen]):
+    """Send Ctrl-C to the first process, which stops all at the same step; the second Ctrl-C, and SIGTERM, end them."""
     pressed: list[int] = []
 
     def interrupt(number, frame):
@@ -82,8 +85,8 @@ def passing_signals(started: list[subprocess.Popen]):
             signal.signal(number, handler)
 
 
-def watch(started: list[subprocess.Popen], said: list[IO[bytes]]) -> int:
-    """Wait for all, or for the first that fails, and say what happened to it."""
+def wait(started: list[subprocess.Popen], outputs: list[IO[bytes]]) -> int:
+    """Wait for all processes, or for the first that fails; say what happened to it and return its status."""
     while True:
         codes = [process.poll() for process in started]
         if all(code == 0 for code in codes):
@@ -91,16 +94,16 @@ def watch(started: list[subprocess.Popen], said: list[IO[bytes]]) -> int:
         if any(codes):
             break
         time.sleep(0.01)
-    failed = min((k for k, code in enumerate(codes) if code), key=lambda k: blame(codes[k]))
+    failed = min((k for k, code in enumerate(codes) if code), key=lambda k: cause_rank(codes[k]))
     code = codes[failed] or 0
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + REPORT_SECONDS
     while code == 2 and started[0].poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     if started[0].poll() == code and code > 0:
-        return code  # the first process has said it
+        return code  # the first process has reported it
     if failed:
-        said[failed].seek(0)
-        for line in said[failed].read().decode(errors="replace").splitlines():
+        outputs[failed].seek(0)
+        for line in outputs[failed].read().decode(errors="replace").splitlines():
             print(f"[{failed}] {line}", file=sys.stderr)
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
     rest = ", and the others were ended with it" if len(started) > 1 else ""
@@ -112,8 +115,8 @@ def watch(started: list[subprocess.Popen], said: list[IO[bytes]]) -> int:
     return code if code > 0 else 128 - code
 
 
-def blame(code: int | None) -> int:
-    """The less, the likelier to be the cause: a kill, then a mistake, then what lost its peers."""
+def cause_rank(code: int | None) -> int:
+    """The lower, the likelier this exit code is the cause: a kill, then bad input, then what lost its peers."""
     if code is not None and code < 0 and code != -signal.SIGABRT:
         return 0
     return 1 if code == 2 else 3 if code == -signal.SIGABRT else 2

@@ -1,10 +1,10 @@
 """Chains and minibatches over a mesh of devices, in one process or in several.
 
 A mesh has two axes: along `chains` devices share the chains, along `parts` they share the parts of every minibatch. All
-devices run one compiled program. In it each computes the gradients of its own parts, the devices gather them by XLA's
-own collectives (NCCL between GPUs, gloo between CPU processes), and each adds all of them in their order. So the bits
-depend on the number of parts and not on who computes them. Where chains are shared, a device advances fewer of them at
-a time; XLA may then round differently (matrix products do), and results agree to rounding.
+devices run one compiled program. In it each computes the gradients of its own parts, the devices exchange them by XLA's
+own collectives (NCCL between GPUs, gloo between CPU processes), and add them in their order. So the bits depend on the
+number of parts and not on who computes them. Where chains are shared, a device advances fewer of them at a time; XLA
+may then round differently (matrix products do), and results agree to rounding.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from strang.sampling.chain import CHAIN_AXES, TRACE_AXIS, Chain, Inputs, Program, advance, advance_alone
-from strang.sampling.exchange import Exchange
+from strang.sampling.exchange import Exchange, add_in_order
 from strang.util.errors import InputError, whole
 from strang.util.trees import Tree
 
@@ -47,12 +47,15 @@ class MeshExchange(Exchange):
         each, place = -(-count // self.columns), lax.axis_index(PARTS)
         return jnp.minimum(place * each, count), jnp.minimum((place + 1) * each, count)
 
-    def gather(self, summands):
-        parts = len(summands)
-        each = -(-parts // self.columns)
-        padded = jnp.pad(summands, ((0, each * self.columns - parts), (0, 0)))
+    def add(self, summands):
+        """Each device gets its fraction of the coordinates of all parts, adds them, and gathers what the others have:
+        less to send, and less to add, than if all had all parts."""
+        parts, size = summands.shape
+        each, surplus = -(-parts // self.columns), -size % self.columns
+        padded = jnp.pad(summands, ((0, each * self.columns - parts), (0, surplus)))
         own = lax.dynamic_slice_in_dim(padded, lax.axis_index(PARTS) * each, each)
-        return lax.all_gather(own, PARTS, tiled=True)[:parts]
+        columns = lax.all_to_all(own, PARTS, split_axis=1, concat_axis=0, tiled=True)
+        return lax.all_gather(add_in_order(columns[:parts]), PARTS, tiled=True)[:size]
 
 
 def mesh_shape(devices: int | tuple[int, int]) -> tuple[int, int]:
@@ -60,12 +63,14 @@ def mesh_shape(devices: int | tuple[int, int]) -> tuple[int, int]:
 
     Several processes use all their devices; where nothing else is said, they share minibatches.
     """
-    many, found = jax.process_count() > 1, jax.device_count()
+    many, available = jax.process_count() > 1, jax.device_count()
     shape = [whole("devices", n) for n in (devices if isinstance(devices, tuple | list) else (devices,))]
     if len(shape) == 1:
-        shape.append(max(1, found // shape[0]) if many else 1)
-    if len(shape) != 2 or not (prod(shape) == found if many else prod(shape) <= found):
-        expected = f"which together are all {found} devices of the processes" if many else f"at most {found} in all"
+        shape.append(max(1, available // shape[0]) if many else 1)
+    if len(shape) != 2 or not (prod(shape) == available if many else prod(shape) <= available):
+        expected = (
+            f"which together are all {available} devices of the processes" if many else f"at most {available} in all"
+        )
         raise InputError(
             f"devices is {devices}; write how many are to share the chains, or a pair: how many share the chains, and "
             f"how many share each minibatch, {expected}."

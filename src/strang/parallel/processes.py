@@ -21,7 +21,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from strang.util.errors import InputError, first_line
 from strang.util.trees import Tree
 
-COORDINATOR, PROCESSES, RANK, LEASH = "STRANG_COORDINATOR", "STRANG_PROCESSES", "STRANG_RANK", "STRANG_LEASH"
+COORDINATOR, PROCESSES, RANK = "STRANG_COORDINATOR", "STRANG_PROCESSES", "STRANG_RANK"
+LAUNCHER_PIPE = "STRANG_LAUNCHER_PIPE"
 NAMES = ((PROCESSES, RANK), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), ("SLURM_NTASKS", "SLURM_PROCID"))
 
 
@@ -42,19 +43,19 @@ def start() -> None:
         )
     try:
         jax.config.update("jax_enable_preemption_service", False)  # it would catch SIGTERM, and the process live on
-        sys.stdout = hushed(sys.stdout)
+        sys.stdout = without_library_output(sys.stdout)
         count, own = map(int, known[0]) if address != "auto" else (None, None)
         jax.distributed.initialize(None if address == "auto" else address, count, own)
     except RuntimeError as error:
         raise InputError(f"this process cannot join the others: {first_line(error)}") from None
     if address == "auto":
         os.environ |= {PROCESSES: str(jax.process_count()), RANK: str(jax.process_index())}
-    if LEASH in os.environ:
-        threading.Thread(target=end_with_launcher, args=(int(os.environ[LEASH]),), daemon=True).start()
+    if LAUNCHER_PIPE in os.environ:
+        threading.Thread(target=end_with_launcher, args=(int(os.environ[LAUNCHER_PIPE]),), daemon=True).start()
 
 
-def hushed(output: Any) -> Any:
-    """Python's output as before, but none from JAX's library, which greets every peer where results are printed."""
+def without_library_output(output: Any) -> Any:
+    """Python's output as before, but none from JAX's library, which prints a line for every peer among the results."""
     output.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -63,26 +64,26 @@ def hushed(output: Any) -> Any:
 
 
 def end_with_launcher(handle: int) -> None:
-    """Wait for the end of a pipe that only the launcher holds open: however it ends, no process outlives it."""
+    """End when a pipe closes that only the launcher holds open: however it ends, no process outlives it."""
     os.read(handle, 1)
     os._exit(1)
 
 
 def rank() -> int:
-    """This process's number, also before it has joined the others; 0 is the first."""
+    """This process's number, also before it has joined the others; the first is 0."""
     if COORDINATOR not in os.environ:
         return 0
     return next((int(os.environ[name]) for _, name in NAMES if name in os.environ), 0)
 
 
 def check_started() -> None:
-    """Processes that were launched together but not joined would each do all the work and write over each other."""
+    """Refuse a process that was launched with others but has not joined them: each would write over the others."""
     if COORDINATOR in os.environ and not jax.distributed.is_initialized():
         raise InputError("this process was launched with others; write strang.parallel.start() at the top.")
 
 
 def agree(*numbers: int) -> list[int]:
-    """The first process's numbers."""
+    """The numbers of the first process, in all processes."""
     return list(numbers) if jax.process_count() == 1 else gather(np.array(numbers, np.int32))[0].tolist()
 
 
@@ -112,21 +113,21 @@ def gathered(mesh: Mesh) -> Callable:
 
 
 def check_same(tree: Tree, what: str) -> None:
-    """Whether all processes hold the same numbers, to the last bit."""
+    """Raise an error unless all processes hold the same numbers, to the last bit."""
     if jax.process_count() == 1:
         return
     total = 0
     for leaf in jax.tree.leaves(tree):
         total = zlib.crc32(np.ascontiguousarray(leaf).tobytes(), total)
-    found = gather(np.array([total], np.uint32)).ravel()
-    if (found != found[0]).any():
-        other = int(np.flatnonzero(found != found[0])[0])
+    totals = gather(np.array([total], np.uint32)).ravel()
+    if (totals != totals[0]).any():
+        other = int(np.flatnonzero(totals != totals[0])[0])
         raise InputError(f"processes 0 and {other} differ in {what}.")
 
 
 @contextmanager
 def first_ahead() -> Iterator[None]:
-    """The first process goes through the body before the others; if it fails there, they do not begin."""
+    """Let the first process go through the body before the others; if it fails there, they do not begin."""
     if rank() and not agree(0)[0]:
         raise InputError("the first process could not go on; see what it says.")
     try:
@@ -141,7 +142,8 @@ def first_ahead() -> Iterator[None]:
 
 @contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
-    """With several processes Ctrl-C must not end them at different steps: a function that says whether it came."""
+    """Note Ctrl-C instead of acting on it, and yield a function that says whether it came: several processes must not
+    end at different steps."""
     if jax.process_count() == 1 or threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return

@@ -1,1 +1,1 @@
-"""Pages and plots, and what can be told of a stored run."""
+"""Pages and plots, and reports on stored runs."""

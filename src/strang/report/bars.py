@@ -1,29 +1,25 @@
 """Groups of bars with their uncertainty, as a PNG of small pictures side by side."""
 
-import math
 import textwrap
 from pathlib import Path
 
-from strang.report.figures import COLOURS, canvas, settings
+from strang.report.figures import COLOURS, canvas
 from strang.report.panels import Bars
 from strang.util.files import replacing
 
-COLUMNS = 4
+MAX_COLUMNS = 4
 
 
 def png(groups: list[Bars], path: Path, dpi: int = 144) -> None:
-    """Each group has axes of its own; whiskers are ± one standard deviation."""
-    columns = min(COLUMNS, len(groups))
+    """Draws each group on axes of its own; whiskers are ± one standard deviation."""
+    columns = min(MAX_COLUMNS, len(groups))
     rows = -(-len(groups) // columns)
-    with settings():
-        height = 0.55 + 0.17 * max(len(group.bars) for group in groups)
-        figure = canvas(2.7 * columns, height * rows)
-        figure.set_facecolor("white")
+    height = 0.55 + 0.17 * max(len(group.bars) for group in groups)
+    with canvas(2.7 * columns, height * rows) as figure:
         for axes, group in zip(figure.subplots(rows, columns, squeeze=False).flat, groups, strict=False):
-            places = range(len(group.bars))
-            values = [bar.value for bar in group.bars]
-            spreads = [0.0 if math.isnan(bar.sd) else bar.sd for bar in group.bars]
-            axes.barh(places, values, xerr=spreads, color=COLOURS[0], alpha=0.7, error_kw={"lw": 1.1})
+            places, values = range(len(group.bars)), [bar.value for bar in group.bars]
+            whiskers = [bar.whisker for bar in group.bars]
+            axes.barh(places, values, xerr=whiskers, color=COLOURS[0], alpha=0.7, error_kw={"lw": 1.1})
             axes.set_yticks(places, [textwrap.shorten(bar.label, 20, placeholder="…") for bar in group.bars])
             axes.invert_yaxis()
             axes.set_xlim(0, 1.02 * group.end)

@@ -1,4 +1,4 @@
-"""From matplotlib's SVG document to a part of the page: unique ids, the page's colours and fonts, texts on hovering."""
+"""From matplotlib's SVG document to a part of a page: unique ids, the page's colours and fonts, texts on hovering."""
 
 import re
 from xml.etree import ElementTree as ET
@@ -6,31 +6,34 @@ from xml.etree import ElementTree as ET
 from strang.report.panels import Panel
 
 
-def tidy(root: ET.Element, panel: Panel, name: str, titles: dict[str, list[str]]) -> str:
-    """Without what belongs to a file of its own: sizes, fonts, styles that would reach the page. With hover texts."""
+def inline_svg(root: ET.Element, panel: Panel, name: str, titles: dict[str, list[str]]) -> str:
+    """Drops what belongs to a file (sizes, fonts, styles that would reach the page), adds hover texts, and makes ids
+    begin with `name`, so that many pictures fit in one page."""
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
         for key in [key for key in element.attrib if "}" in key]:
             element.set(key.rpartition("}")[2], element.attrib.pop(key))
-        _plain(element)
+        _simplify(element)
         for child in [child for child in element if child.tag.rpartition("}")[2] in ("metadata", "style")]:
             element.remove(child)
-    _hover(root, titles)
-    _rename(root, name)
-    _empty(root)
-    about = f"{panel.title}: {panel.y_label} against {panel.x_label}, for {', '.join(s.label for s in panel.series)}"
+    _add_hover_texts(root, titles)
+    _rename_ids(root, name)
+    for parent in list(root.iter()):
+        for child in [child for child in parent if child.tag == "g" and not len(child)]:
+            parent.remove(child)
+    label = f"{panel.title}: {panel.y_label} against {panel.x_label}, for {', '.join(s.label for s in panel.series)}"
     box = root.attrib["viewBox"]
     root.attrib.clear()
     root.attrib.update(
         {"xmlns": "http://www.w3.org/2000/svg", "class": "figure", "viewBox": box, "width": "100%", "role": "img",
-         "aria-label": about, "fill": "currentColor", "stroke-linejoin": "round"}
+         "aria-label": label, "fill": "currentColor", "stroke-linejoin": "round"}
     )  # fmt: skip
     root.text = root.tail = None
     return ET.tostring(root, encoding="unicode")
 
 
-def _plain(element: ET.Element) -> None:
-    """Styles as attributes, black as the colour of the text around, two decimals, no blanks between elements."""
+def _simplify(element: ET.Element) -> None:
+    """Makes styles attributes and black the colour of the text around; rounds to two decimals; drops blanks."""
     for rule in element.attrib.pop("style", "").split(";"):
         key, _, value = (part.strip() for part in rule.partition(":"))
         if key == "font":
@@ -39,35 +42,27 @@ def _plain(element: ET.Element) -> None:
             element.set(key, value.removesuffix("px"))
     for key, value in element.attrib.items():
         value = "currentColor" if value in ("#000000", "black") else value
-        element.set(
-            key, re.sub(r"-?\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), value)
-        )
-        element.attrib[key] = " ".join(element.attrib[key].split())
-    if element.tag != "text" and element.tag != "tspan":
+        value = re.sub(r"-?\d+\.\d{3,}", lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), value)
+        element.set(key, " ".join(value.split()))
+    if element.tag not in ("text", "tspan"):
         element.text = (element.text or "").strip() or None
     element.tail = None
 
 
-def _hover(root: ET.Element, titles: dict[str, list[str]]) -> None:
-    """Give every marker its text and a larger, invisible place to point at."""
+def _add_hover_texts(root: ET.Element, titles: dict[str, list[str]]) -> None:
+    """Gives every marker its text and a larger, invisible place to point at."""
     for group in root.iter("g"):
         name = group.get("id", "")
-        if name not in titles:
-            continue
-        if name.startswith("mark"):
+        if name.startswith("mark") and name in titles:
             group.set("class", "mark")
             ET.SubElement(group, "title").text = titles[name][0]
-            continue
-        parents = {child: parent for parent in group.iter() for child in parent}
-        for use, text in zip(list(group.iter("use")), titles[name], strict=True):
-            parent = parents[use]
-            place = parent[:].index(use)
-            parent.remove(use)
-            parent.insert(place, _point(use, text, visible=not name.startswith("curve")))
-        if name.startswith("curve"):
-            for parent in list(group.iter()):
-                for defs in parent.findall("defs"):
-                    parent.remove(defs)
+        elif name in titles:
+            visible = not name.startswith("curve")
+            parents = {child: parent for parent in group.iter() for child in parent}
+            for use, text in zip(list(group.iter("use")), titles[name], strict=True):
+                parents[use][parents[use][:].index(use)] = _point(use, text, visible)
+            for defs in [] if visible else list(group.iter("defs")):
+                parents[defs].remove(defs)
 
 
 def _point(use: ET.Element, text: str, visible: bool) -> ET.Element:
@@ -80,8 +75,8 @@ def _point(use: ET.Element, text: str, visible: bool) -> ET.Element:
     return point
 
 
-def _rename(root: ET.Element, name: str) -> None:
-    """Only ids that are referred to stay, and begin with the name, so that many pictures fit in one page."""
+def _rename_ids(root: ET.Element, name: str) -> None:
+    """Keeps only ids that are referred to, and makes them begin with the name."""
     used = set()
     for element in root.iter():
         for key in {"href", "clip-path"} & element.attrib.keys():
@@ -91,10 +86,3 @@ def _rename(root: ET.Element, name: str) -> None:
         old = element.attrib.pop("id", None)
         if old in used:
             element.set("id", f"{name}-{old}")
-
-
-def _empty(root: ET.Element) -> None:
-    """Drop groups with nothing in them."""
-    for parent in list(root.iter()):
-        for child in [child for child in parent if child.tag == "g" and not len(child)]:
-            parent.remove(child)

@@ -1,5 +1,6 @@
-"""What is drawn: points, series, panels, tables. All of it is plain data."""
+"""What is drawn: points, series, panels, bars, tables. All of it is plain data."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +9,7 @@ Point = dict[str, Any]  # "x", and "value", "se" (simulated) and "exact", each a
 
 @dataclass(frozen=True)
 class Series:
-    """A curve through the points' exact values with the simulated ones on it, as far as there are any."""
+    """A curve through the exact values of its points, with the simulated values as markers; either may be missing."""
 
     label: str
     points: list[Point]
@@ -17,7 +18,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """Axes. Log scales show magnitudes; `marks` are vertical lines (x, label), such as stability limits."""
+    """Axes with series. Log scales show magnitudes; `marks` are vertical lines (x, label), such as stability limits."""
 
     title: str
     x_label: str
@@ -30,6 +31,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class Table:
+    """Cells in rows under named columns; numbers are rounded when they are shown."""
+
     title: str
     columns: list[str]
     rows: list[list[Any]]
@@ -43,15 +46,20 @@ class Bar:
     value: float
     sd: float
 
+    @property
+    def whisker(self) -> float:
+        """The standard deviation that is drawn: 0 where it is unknown."""
+        return 0.0 if math.isnan(self.sd) else self.sd
+
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars that belong together, on a scale of their own."""
+    """Bars on a common scale."""
 
     title: str
     bars: list[Bar]
 
     @property
     def end(self) -> float:
-        """Where the scale ends: after the longest bar and its whisker."""
-        return max((bar.value + (bar.sd if bar.sd == bar.sd else 0.0) for bar in self.bars), default=0.0) or 1.0
+        """The end of the scale: that of the longest bar with its whisker."""
+        return max((bar.value + bar.whisker for bar in self.bars), default=0.0) or 1.0

@@ -1,4 +1,4 @@
-"""What a stored run has come to, read from its folder while it runs or afterwards; nothing there is changed."""
+"""Reports on stored runs, read from their folders while they run or afterwards; nothing there is changed."""
 
 from pathlib import Path
 from typing import Any
@@ -12,35 +12,39 @@ from strang.storage.series import latest, read_series, throughput
 from strang.storage.store import is_held, read_chain, sums_of
 from strang.util.errors import InputError
 
-KNOWN = ("step", "seconds", "since", "average", "error", "temperature", "gradient_noise", "diverged", "waiting")
+STANDARD = ("step", "seconds", "since", "average", "error", "temperature", "gradient_noise", "diverged", "waiting")
+MAX_PRINTED_AVERAGES = 6
+MIN_DRAWS = 4  # for ESS and R-hat
 
 
 def report(folder: str | Path) -> dict[str, Any]:
-    """All there is to say of the run in a folder, as JSON can hold it."""
+    """Summarises the run in a folder, as JSON can hold it."""
     folder = Path(folder)
     spec, running = read_spec(folder), is_held(folder)
-    path = folder / "chain.npz"
-    arrays = read_chain(path) if path.exists() else {}
-    step, alive = chain_state(path, arrays) if arrays else (0, None)
+    arrays, step, alive = saved_chain(folder)
     series = [entry for entry in read_series(folder) if entry["step"] <= step]
-    found = overview(folder, spec, series, step, running)
-    if alive is not None:
-        found["chains"], found["diverged"] = len(alive), int((~alive).sum())
-    found["mixing"], found["mixing_missing"] = None, None
+    result = overview(folder, spec, series, step, running)
+    if arrays:
+        result |= {"chains": len(alive), "diverged": int((~alive).sum())}
+    result |= {"mixing": None, "mixing_missing": None}
     if spec.get("thin") and arrays:
         try:
-            found["mixing"] = mixing_of(folder, spec, arrays, step, alive)
+            result["mixing"] = measure_mixing(folder, spec, arrays, step, alive)
         except InputError as error:
             if "strang[arviz]" not in str(error):
                 raise
-            found["mixing_missing"] = str(error)
-    return {**found, "series": series}
+            result["mixing_missing"] = str(error)
+    return {**result, "series": series}
 
 
-def chain_state(path: Path, arrays: dict[str, np.ndarray]) -> tuple[int, np.ndarray]:
-    """How far the chains are, and which are alive."""
+def saved_chain(folder: Path) -> tuple[dict[str, np.ndarray], int, np.ndarray]:
+    """The arrays of the last save, its step, and which chains are alive; no arrays before the first save."""
+    path = folder / "chain.npz"
+    if not path.exists():
+        return {}, 0, np.ones(0, bool)
+    arrays = read_chain(path)
     try:
-        return int(arrays[".step"]), np.atleast_1d(arrays[".alive"]).astype(bool)
+        return arrays, int(arrays[".step"]), np.atleast_1d(arrays[".alive"]).astype(bool)
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{path} is damaged: it does not say how far the run is.") from None
 
@@ -49,28 +53,24 @@ def overview(
     folder: Path, spec: dict[str, Any], series: list[dict[str, Any]], step: int, running: bool
 ) -> dict[str, Any]:
     """The run as its last save left it."""
-    last = latest(series)
-    settings = spec.get("settings", {})
+    last, settings = latest(series), spec.get("settings", {})
     chains = settings.get("chains", 1)
     rates = throughput(series, chains)
     over = step >= spec["steps"] or last.get("diverged") == chains
-    names = settings.get("averages") or []
-    values, errors = (last.get(key) or [] for key in ("average", "error"))
+    names, values, errors = settings.get("averages") or [], last.get("average") or [], last.get("error") or []
+    averages = zip(names, values, errors, strict=False)
     return {
         "folder": str(folder),
         "state": "finished" if over else "running" if running else "stopped",
         "step": step,
         "steps": spec["steps"],
         "chains": chains,
-        "averages": [
-            {"name": name, "value": value, "error": error}
-            for name, value, error in zip(names, values, errors, strict=False)
-        ],
+        "averages": [{"name": name, "value": value, "error": error} for name, value, error in averages],
         "temperature": last.get("temperature"),
         "gradient_noise": last.get("gradient_noise"),
         "diverged": last.get("diverged", 0),
         "waiting": last.get("waiting"),
-        "others": {name: value for name, value in last.items() if name not in KNOWN and is_number(value)},
+        "others": {name: value for name, value in last.items() if is_other(name, value)},
         "seconds": sum(seconds for _, seconds, _ in rates),
         "steps_per_second": rates[-1][2] if rates else None,
         "settings": settings,
@@ -83,12 +83,17 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def mixing_of(folder: Path, spec: dict[str, Any], arrays: dict[str, np.ndarray], step: int, alive) -> dict[str, Any]:
-    """ESS and R-hat of the draws after burn-in, of the living chains."""
+def is_other(name: str, value: Any) -> bool:
+    """Whether an entry of the series is a number that the application measured."""
+    return name not in STANDARD and is_number(value)
+
+
+def measure_mixing(folder: Path, spec: dict[str, Any], arrays, step: int, alive: np.ndarray) -> dict[str, Any]:
+    """ESS and R-hat of the draws after burn-in, over the chains that are alive."""
     thin, burn_in = spec["thin"], spec.get("settings", {}).get("burn_in", 0)
     after = {name: array[burn_in // thin :] for name, array in draws_of(folder, spec, arrays, step).items()}
     count, living = step // thin - burn_in // thin, np.flatnonzero(alive)
-    rows = mixing(after, living) if count >= 4 and len(living) else []
+    rows = mixing(after, living) if count >= MIN_DRAWS and len(living) else []
     return {"draws": max(count, 0), "chains": len(living), "coordinates": rows}
 
 
@@ -103,74 +108,64 @@ def draws_of(folder: Path, spec: dict[str, Any], arrays: dict[str, np.ndarray], 
 
 
 def to_arviz(folder: str | Path) -> Any:
-    """The draws of a stored run, finished or not, as `Run.to_arviz` has them; without their step sizes where these
+    """Returns the draws of a stored run, finished or not, as `Run.to_arviz` does; without their step sizes where these
     change, since a folder only keeps the first and the last."""
     folder = Path(folder)
-    spec, path = read_spec(folder), folder / "chain.npz"
+    spec, (arrays, step, _) = read_spec(folder), saved_chain(folder)
     thin, settings = spec.get("thin"), spec.get("settings", {})
-    arrays = read_chain(path) if path.exists() and thin else {}
-    step = chain_state(path, arrays)[0] if arrays else 0
     if not thin or step < thin:
         raise InputError(f"{folder} holds no draws{'' if thin else '; write thin=10, say, to keep every tenth'}.")
     draws, steps = draws_of(folder, spec, arrays, step), thin * np.arange(1, step // thin + 1)
     sizes = settings.get("step_size") or {}
     constant = is_number(sizes.get("first")) and sizes["first"] == sizes.get("last")
-    known = np.full(len(steps), sizes["first"]) if constant else None
-    return data_tree(draws, steps, settings.get("burn_in", 0), np.atleast_1d(arrays[".diverged_at"]), known)
+    step_sizes = np.full(len(steps), sizes["first"]) if constant else None
+    return data_tree(draws, steps, settings.get("burn_in", 0), np.atleast_1d(arrays[".diverged_at"]), step_sizes)
 
 
-def describe(found: dict[str, Any]) -> list[str]:
-    """The report for people."""
-    settings, chains = found["settings"], found["chains"]
+def describe(result: dict[str, Any]) -> list[str]:
+    """Formats a report as lines of text."""
+    settings, chains, averages = result["settings"], result["chains"], result["averages"]
     what = " ".join(str(settings[key]) for key in ("dynamics", "integrator") if key in settings)
-    rate = "" if found["steps_per_second"] is None else f", {found['steps_per_second']:,.0f} steps/s"
+    rate = "" if result["steps_per_second"] is None else f", {result['steps_per_second']:,.0f} steps/s"
     lines = [
-        f"{found['folder']}: {found['state']} at step {found['step']:,} of {found['steps']:,}",
-        f"{what}{', ' * bool(what)}{chains} chain{'s' * (chains != 1)}, {found['seconds']:.1f} s of sampling{rate}",
+        f"{result['folder']}: {result['state']} at step {result['step']:,} of {result['steps']:,}",
+        f"{what}{', ' * bool(what)}{chains} chain{'s' * (chains != 1)}, {result['seconds']:.1f} s of sampling{rate}",
+        *(f"{a['name']}: {rounded(a['value'])} ± {rounded(a['error'], 2)}" for a in averages[:MAX_PRINTED_AVERAGES]),
     ]
-    shown = found["averages"][:6]
-    lines += [f"{each['name']}: {show(each['value'])} ± {show(each['error'], 2)}" for each in shown]
-    if len(found["averages"]) > len(shown):
-        lines.append(f"... ({len(found['averages'])} numbers)")
-    if found["temperature"] is not None:
-        lines.append(f"kinetic temperature {show(found['temperature'], 4)} (1 where the law is right)")
-    if found["gradient_noise"] is not None:
-        lines.append(f"gradient noise V {show(found['gradient_noise'], 4)} a coordinate on average")
-    if found.get("waiting") is not None:
-        lines.append(f"waiting for data {100 * found['waiting']:.2g} % of the time")
-    lines += [f"{name} {show(value)}" for name, value in found["others"].items()]
-    if found["diverged"]:
-        lines.append(f"{found['diverged']} of {chains} chains diverged")
-    if found.get("mixing"):
-        lines += describe_mixing(found["mixing"])
-    if found.get("mixing_missing"):
-        lines.append(f"ESS and R-hat: {found['mixing_missing']}")
-    if found["state"] == "stopped":
-        lines.append(goes_on(found))
+    if len(averages) > MAX_PRINTED_AVERAGES:
+        lines.append(f"... ({len(averages)} numbers)")
+    if result["temperature"] is not None:
+        lines.append(f"kinetic temperature {rounded(result['temperature'], 4)} (should be 1)")
+    if result["gradient_noise"] is not None:
+        lines.append(f"gradient noise: variance V {rounded(result['gradient_noise'], 4)} per coordinate on average")
+    if result.get("waiting") is not None:
+        lines.append(f"waiting for data {100 * result['waiting']:.2g} % of the time")
+    lines += [f"{name} {rounded(value)}" for name, value in result["others"].items()]
+    if result["diverged"]:
+        lines.append(f"{result['diverged']} of {chains} chains diverged")
+    if result.get("mixing"):
+        lines.append(describe_mixing(result["mixing"]))
+    if result.get("mixing_missing"):
+        lines.append(f"ESS and R-hat: {result['mixing_missing']}")
+    if result["state"] == "stopped":
+        by_command = result["about"].get("command")
+        how = f"strang resume {result['folder']}" if by_command else "the same call of strang.sample"
+        lines.append(f"no process is running it; {how} continues it")
     return lines
 
 
-def describe_mixing(found: dict[str, Any]) -> list[str]:
+def describe_mixing(result: dict[str, Any]) -> str:
     """The worst of the coordinates."""
-    rows = found["coordinates"]
-    head = f"{found['draws']:,} draws of {found['chains']} chains after burn-in"
+    rows = result["coordinates"]
+    head = f"{result['draws']:,} draws of {result['chains']} chains after burn-in"
     if not rows:
-        return [f"{head}: too few for ESS and R-hat"]
-    parts = [head, f"worst of {len(rows)} coordinates"]
+        return f"{head}: too few for ESS and R-hat"
+    parts = []
     for key, name, worst in (("ess_bulk", "bulk ESS", min), ("ess_tail", "tail ESS", min), ("r_hat", "R-hat", max)):
-        known = [row for row in rows if row[key] is not None]
-        if known:
-            row = worst(known, key=lambda row: row[key])
-            parts.append(f"{name} {show(row[key], 4)} ({row['name']})")
-    return [": ".join(parts[:2]) + ": " + ", ".join(parts[2:])]
+        row = worst((row for row in rows if row[key] is not None), key=lambda row: row[key], default=None)
+        parts += [] if row is None else [f"{name} {rounded(row[key], 4)} ({row['name']})"]
+    return f"{head}: worst of {len(rows)} coordinates: {', '.join(parts)}"
 
 
-def goes_on(found: dict[str, Any]) -> str:
-    """What to do about a run that stopped."""
-    if found["about"].get("command"):
-        return f"no process is running it; strang resume {found['folder']} goes on"
-    return "no process is running it; the same call of strang.sample goes on"
-
-
-def show(value: Any, digits: int = 6) -> str:
+def rounded(value: float | None, digits: int = 6) -> str:
     return "–" if value is None else f"{value:.{digits}g}"

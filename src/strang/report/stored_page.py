@@ -1,84 +1,77 @@
-"""The report as one page that needs nothing else."""
+"""The report on a stored run as one page that needs nothing else."""
 
 from typing import Any
 
 from strang.report.pages import Section, plain_page
-from strang.report.panels import Panel, Series, Table
-from strang.report.stored import KNOWN, describe, is_number, throughput
+from strang.report.panels import Panel, Point, Series, Table
+from strang.report.stored import describe, is_number, is_other
+from strang.storage.series import throughput
 
-POINTS = 100  # of a curve: more are not seen
-AVERAGES = 6  # with a panel of their own
-
-
-def page(found: dict[str, Any]) -> str:
-    """The page of what `report` found."""
-    first, *others = describe(found)
-    return plain_page(f"Run {first}", ". ".join(others) + ".", [*curves(found), *tables(found)])
+MAX_POINTS = 100  # of a curve: more are not seen
+MAX_AVERAGES = 6  # with a panel of their own
 
 
-def curves(found: dict[str, Any]) -> list[Section]:
+def page(result: dict[str, Any]) -> str:
+    """Makes the page of a report."""
+    first, *others = describe(result)
+    return plain_page(f"Run {first}", ". ".join(others) + ".", [*curves(result), *tables(result)])
+
+
+def curves(result: dict[str, Any]) -> list[Section]:
     """What was measured against the number of steps."""
-    series = found["series"]
+    series = result["series"]
     averages = [
-        trace(each["name"], "weighted average so far, with its Monte Carlo error", series, "average", place)
-        for place, each in enumerate(found["averages"][:AVERAGES])
+        panel(each["name"], "weighted average so far, with its Monte Carlo error", average_points(series, k))
+        for k, each in enumerate(result["averages"][:MAX_AVERAGES])
     ]
-    extra = sorted(
-        {name for entry in series for name, value in entry.items() if name not in KNOWN and is_number(value)}
-    )
+    measured = {
+        "temperature": ("kinetic temperature", "should be 1, larger where gradients are noisy"),
+        "gradient_noise": ("gradient noise", "variance V per coordinate, on average"),
+        "diverged": ("diverged chains", "chains that diverged"),
+        **{name: (name, name) for name in sorted({n for entry in series for n in entry if is_other(n, entry[n])})},
+    }
     health = [
-        trace("kinetic temperature", "1 where the law is right, more where noisy", series, "temperature"),
-        trace("gradient noise", "variance V a coordinate, on average", series, "gradient_noise"),
-        trace("diverged chains", "chains that left the finite numbers", series, "diverged"),
-        *(trace(name, name, series, name) for name in extra),
-        panel("throughput", "steps of all chains a second", [
-            {"x": step, "value": rate, "se": None} for step, _, rate in throughput(series, found["chains"])
-        ]),
-    ]  # fmt: skip
-    shown = [("Averages", averages), ("Health", health)]
-    return [
-        Section(heading, panels=[panel for panel in panels if panel is not None])
-        for heading, panels in shown
-        if any(panel is not None for panel in panels)
+        panel(*labels, [{"x": entry["step"], "value": entry[name]} for entry in series if is_number(entry.get(name))])
+        for name, labels in measured.items()
     ]
+    rates = [{"x": step, "value": rate} for step, _, rate in throughput(series, result["chains"])]
+    health.append(panel("throughput", "steps of all chains per second", rates))
+    sections = [("Averages", averages), ("Health", health)]
+    return [Section(heading, panels=drawn) for heading, panels in sections if (drawn := [p for p in panels if p])]
 
 
-def trace(title: str, label: str, series: list[dict[str, Any]], key: str, place: int | None = None) -> Panel | None:
-    """One number of the series, or one of a list of numbers, with the error beside it."""
+def average_points(series: list[dict[str, Any]], k: int) -> list[Point]:
+    """The k-th average at each save, with its error."""
     points = []
     for entry in series:
-        value, error = entry.get(key), None
-        if place is not None:
-            values, errors = value or [], entry.get("error") or []
-            value = values[place] if place < len(values) else None
-            error = errors[place] if place < len(errors) else None
-        if is_number(value):
-            points.append({"x": entry["step"], "value": value, "se": error})
-    return panel(title, label, points)
+        values, errors = (entry.get(key) or [] for key in ("average", "error"))
+        if k < len(values) and is_number(values[k]):
+            points.append({"x": entry["step"], "value": values[k], "se": errors[k] if k < len(errors) else None})
+    return points
 
 
-def panel(title: str, label: str, points: list[dict[str, Any]]) -> Panel | None:
-    """A panel of few enough points, the last among them; None where there are none."""
-    few = points[:: -max(1, -(-len(points) // POINTS))][::-1]
+def panel(title: str, label: str, points: list[Point]) -> Panel | None:
+    """A panel of at most `MAX_POINTS` points, the last among them; None where there are none."""
+    few = points[:: -max(1, -(-len(points) // MAX_POINTS))][::-1]
     return Panel(title, "step", label, [Series(title, few)], log_x=False, log_y=False) if few else None
 
 
-def tables(found: dict[str, Any]) -> list[Section]:
+def tables(result: dict[str, Any]) -> list[Section]:
     """Averages, mixing, settings and versions as numbers."""
-    kept = []
-    if found["averages"]:
-        rows = [[each["name"], each["value"], each["error"]] for each in found["averages"]]
-        kept.append(
-            Section("All averages", tables=[Table("With Monte Carlo errors", ["name", "average", "error"], rows)])
+    sections, mixing = [], result["mixing"]
+    if result["averages"]:
+        rows = [[each["name"], each["value"], each["error"]] for each in result["averages"]]
+        table = Table("With Monte Carlo errors", ["name", "average", "error"], rows)
+        sections.append(Section("All averages", tables=[table]))
+    if mixing and mixing["coordinates"]:
+        table = Table(
+            "Coordinates", list(mixing["coordinates"][0]), [list(row.values()) for row in mixing["coordinates"]]
         )
-    if found["mixing"] and found["mixing"]["coordinates"]:
-        columns = list(found["mixing"]["coordinates"][0])
-        rows = [[row[column] for column in columns] for row in found["mixing"]["coordinates"]]
-        text = f"{found['mixing']['draws']:,} draws of {found['mixing']['chains']} chains after burn-in, by ArviZ."
-        kept.append(Section("How well the chains mix", text, tables=[Table("Coordinates", columns, rows)]))
-    about = {key: value for key, value in found["about"].items() if not isinstance(value, dict)}
-    settings = {key: value for key, value in {**found["settings"], **about}.items() if key != "averages"}
-    for heading, numbers in (("Settings", settings), ("Versions", found["versions"])):
-        rows = [[name, value] for name, value in numbers.items()]
-        kept.append(Section(heading, tables=[Table(heading, ["name", "value"], rows)]))
-    return kept
+        text = f"{mixing['draws']:,} draws of {mixing['chains']} chains after burn-in, by ArviZ."
+        sections.append(Section("How well the chains mix", text, tables=[table]))
+    about = {key: value for key, value in result["about"].items() if not isinstance(value, dict)}
+    settings = {key: value for key, value in {**result["settings"], **about}.items() if key != "averages"}
+    for heading, values in (("Settings", settings), ("Versions", result["versions"])):
+        table = Table(heading, ["name", "value"], [[name, value] for name, value in values.items()])
+        sections.append(Section(heading, tables=[table]))
+    return sections

@@ -16,31 +16,29 @@ from strang.storage.series import read_series
 from strang.storage.store import is_held
 from strang.util.errors import InputError
 
-TAIL = 1 << 16  # bytes of the series that are read: the last few saves
-PAUSE = 0.5  # seconds between looks
+TAIL_BYTES = 1 << 16  # of the series that are read: the last few saves
+PAUSE_SECONDS = 0.5
 
 
-def watch(folder: str | Path, console: Console | None = None, pause: float = PAUSE) -> dict[str, Any]:
-    """Show the run until it is finished, nobody runs it any more, or Ctrl-C; gives what was shown last."""
-    folder = Path(folder)
-    found = look(folder)
+def watch(folder: str | Path, console: Console | None = None, pause: float = PAUSE_SECONDS) -> dict[str, Any]:
+    """Shows the run until it is finished, no process runs it any more, or Ctrl-C; returns the last overview."""
+    result = read(Path(folder))
     with Live(console=console, auto_refresh=False) as live:
         try:
-            while True:
-                live.update(picture(found), refresh=True)
-                if found["state"] != "running":
-                    break
+            live.update(grid(result), refresh=True)
+            while result["state"] == "running":
                 time.sleep(pause)
-                found = look(folder)
+                result = read(Path(folder))
+                live.update(grid(result), refresh=True)
         except KeyboardInterrupt:
             pass
     if not live.console.is_terminal:
         live.console.line()  # where there is nothing to redraw, the last picture ends without one
-    return found
+    return result
 
 
-def look(folder: Path) -> dict[str, Any]:
-    """The run as its last saves left it. The lock is asked for first: what is read after it is free is the end."""
+def read(folder: Path) -> dict[str, Any]:
+    """The run as its last saves left it. The lock is tried first: what is read once it is free is the end."""
     running = is_held(folder)
     try:
         spec = read_spec(folder)
@@ -48,25 +46,18 @@ def look(folder: Path) -> dict[str, Any]:
         if not running or (folder / "spec.json").exists():
             raise
         spec = {"steps": 1, "about": {}}  # about to begin: the spec is written once the code has been traced
-    series = read_series(folder, TAIL)
+    series = read_series(folder, TAIL_BYTES)
     return overview(folder, spec, series, series[-1]["step"] if series else 0, running)
 
 
-def picture(found: dict[str, Any]) -> Table:
-    """A bar and the report's lines."""
-    first, second, *others = describe(found)
-    left = remaining(found)
-    lines = [first + (f", about {left} left" if left else ""), second, *others]
-    shown = Table.grid()
-    shown.add_row(ProgressBar(total=max(found["steps"], 1), completed=found["step"], width=60))
-    for line in lines:
-        shown.add_row(Text(line))
-    return shown
-
-
-def remaining(found: dict[str, Any]) -> str:
-    """The time that is left at the present rate."""
-    if found["state"] != "running" or not found["steps_per_second"]:
-        return ""
-    seconds = round((found["steps"] - found["step"]) * found["chains"] / found["steps_per_second"])
-    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+def grid(result: dict[str, Any]) -> Table:
+    """A progress bar and the lines of the report, the first with the time left at the present rate."""
+    first, *others = describe(result)
+    if result["state"] == "running" and result["steps_per_second"]:
+        seconds = round((result["steps"] - result["step"]) * result["chains"] / result["steps_per_second"])
+        first += f", about {seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} left"
+    table = Table.grid()
+    table.add_row(ProgressBar(total=max(result["steps"], 1), completed=result["step"], width=60))
+    for line in (first, *others):
+        table.add_row(Text(line))
+    return table

@@ -21,6 +21,7 @@ from strang.storage.manifest import known_files
 from strang.storage.store import Store, stored_parts
 from strang.util.errors import InputError, whole
 from strang.util.front_door import front_door
+from strang.util.signatures import without
 from strang.util.trees import Tree
 
 Integrator = str | Step | tuple[str, Any] | None
@@ -100,29 +101,12 @@ def sample(
         >>> run.diverged
         0
     """
+    arguments = without(locals(), "every", "about")
     if store is None and every is not None:
         raise InputError("every says how often to save; write store=FOLDER with it, or leave it out.")
     if not isinstance(store, str | Path | None):
         raise InputError(f"store is {store!r}; write the path of a folder.")
-    job = request(
-        model,
-        data,
-        dynamics,
-        store=store,
-        step_size=step_size,
-        steps=steps,
-        integrator=integrator,
-        burn_in=burn_in,
-        chains=chains,
-        seed=seed,
-        average=average,
-        gradient=gradient,
-        init=init,
-        thin=thin,
-        devices=devices,
-        parts=parts,
-        progress=progress,
-    )
+    job = request(**arguments)
     if store is None:
         run = finish(job, progress)
     else:
@@ -173,23 +157,7 @@ def blocks(
         >>> [int(chain.step) for chain in strang.blocks(model, data, dynamics, step_size=0.1, steps=10, every=4)]
         [4, 8, 10]
     """
-    job = request(
-        model,
-        data,
-        dynamics,
-        step_size=step_size,
-        steps=steps,
-        integrator=integrator,
-        burn_in=burn_in,
-        chains=chains,
-        seed=seed,
-        average=average,
-        gradient=gradient,
-        init=init,
-        devices=devices,
-        parts=parts,
-        progress=progress,
-    )
+    job = request(**without(locals(), "every"))
     return (chain for chain, _ in run_blocks(job, None if every is None else whole("every", every)))
 
 

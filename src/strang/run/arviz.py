@@ -8,6 +8,7 @@ import numpy as np
 
 from strang.storage.draws import leaf_names
 from strang.util.errors import InputError, need
+from strang.util.numbers import finite
 
 COORDINATES = 100  # whose mixing is measured
 NUMBERS = 1 << 24  # that are looked at for it
@@ -52,10 +53,10 @@ def mixing(samples: dict[str, np.ndarray], chains: np.ndarray) -> list[dict[str,
     stats = need("arviz_stats.base", "arviz").array_stats
     widths = {name: int(np.prod(array.shape[2:])) for name, array in samples.items()}
     total, numbers = sum(widths.values()), max(1, next(iter(samples.values())).shape[0] * len(chains))
-    share = min(1.0, min(COORDINATES, max(1, NUMBERS // numbers)) / total)
-    found = []
+    fraction = min(1.0, min(COORDINATES, max(1, NUMBERS // numbers)) / total)
+    rows = []
     for name, array in samples.items():
-        places = np.unique(np.linspace(0, widths[name] - 1, max(1, round(share * widths[name]))).astype(int))
+        places = np.unique(np.linspace(0, widths[name] - 1, max(1, round(fraction * widths[name]))).astype(int))
         shape = array.shape[2:]
         for place in places if widths[name] else []:
             index: Any = np.unravel_index(int(place), shape)
@@ -67,10 +68,5 @@ def mixing(samples: dict[str, np.ndarray], chains: np.ndarray) -> list[dict[str,
             }
             label = name + (str([int(i) for i in index]) if shape else "")
             numbers_of = {"mean": draws.mean(), "sd": draws.std(ddof=1) if draws.size > 1 else np.nan, **measures}
-            found.append({"name": label, **{key: plain(value) for key, value in numbers_of.items()}})
-    return found
-
-
-def plain(value: Any) -> float | None:
-    """A number that JSON can hold."""
-    return float(value) if np.isfinite(value) else None
+            rows.append({"name": label, **{key: finite(float(value)) for key, value in numbers_of.items()}})
+    return rows

@@ -24,6 +24,7 @@ from strang.sampling.request import Job
 from strang.schedule import Function
 from strang.util.errors import InputError, whole
 from strang.util.front_door import front_door
+from strang.util.signatures import without
 from strang.util.trees import Tree
 
 
@@ -65,24 +66,10 @@ def sample(
     Raises:
         InputError: something given is not what is expected, or the cluster does not answer.
     """
+    arguments = without(locals(), "scheduler", "tasks")
     if getattr(data, "source", None) is not None:
         raise InputError("a cluster is sent its data, so they must be in memory: write strang.data.arrays(...).")
-    job = request(
-        model,
-        data,
-        dynamics,
-        step_size=step_size,
-        steps=steps,
-        integrator=integrator,
-        burn_in=burn_in,
-        chains=chains,
-        seed=seed,
-        average=average,
-        gradient=gradient,
-        init=init,
-        thin=thin,
-        progress=progress,
-    )
+    job = request(**arguments)
     chains, x64 = job.program.chains, jnp.result_type(float) == np.float64
     tasks = None if tasks is None else whole("tasks", tasks, most=chains)
     started = time.perf_counter()
@@ -92,10 +79,10 @@ def sample(
         with connected(scheduler) as client:
             wanted = contiguous(chains, tasks or min(len(client.nthreads()), chains))
             (sent,) = client.scatter([host(job)], broadcast=True, hash=False)
-            found = gathered(
+            numbered = gathered(
                 client, lambda own: client.submit(run_task, sent, own, x64, pure=False), wanted, "tasks", progress
             )
-            results = [result for _, result in sorted(found, key=lambda pair: pair[0])]
+            results = [result for _, result in sorted(numbered, key=lambda pair: pair[0])]
     draws = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *(draws for _, draws in results))
     run = Run(job, together([chain for chain, _ in results]), time.perf_counter() - started, draws, False)
     if run.diverged:

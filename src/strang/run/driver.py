@@ -43,7 +43,7 @@ class Observer:
 
     Attributes:
         label: what the progress bar calls the run.
-        every: blocks end at the multiples of so many steps, so that looks do not depend on the machine's speed.
+        every: blocks end at the multiples of this number of steps, so that looks do not depend on the machine's speed.
     """
 
     label: str = "sampling"

@@ -132,7 +132,7 @@ class Run:
         return jax.tree.map(lambda x: np.asarray(x, float)[self.alive].sum(0) / count, self.chain.gradient_variance)
 
     def more(self, steps: int, progress: bool | None = None) -> "Run":
-        """Go on for so many further steps, bit for bit as if they had been asked for at first."""
+        """Go on for more steps, bit for bit as if they had been asked for at first."""
         last = self.steps + whole("steps", steps, 0, MAX_STEPS - self.steps)
         as_schedule(self.job.inputs.schedule, last, self.job.program.chains)
         return finish(replace(self.job, chain=self.chain, steps=last), progress)

@@ -23,21 +23,21 @@ def title(run) -> str:
 
 
 def rows(run, most: int | None = None) -> list[tuple[str, str, str]]:
-    """Name, mean and Monte Carlo error of the numbers that were averaged, at most so many of each leaf."""
-    found: list[tuple[str, str, str]] = []
+    """Name, mean and Monte Carlo error of the numbers that were averaged, at most `most` of each leaf."""
+    cells: list[tuple[str, str, str]] = []
     if run.job.program.average is None or not run.alive.any():
-        return found
+        return cells
     errors = jax.tree.leaves(run.error)
     for (path, value), error in zip(jax.tree_util.tree_leaves_with_path(run.average), errors, strict=True):
         for index in list(np.ndindex(np.shape(value)))[:most]:
             name = f"average{jax.tree_util.keystr(path)}{list(index) if index else ''}"
-            found.append((name, f"{np.asarray(value)[index]:.6g}", f"{np.asarray(error)[index]:.2g}"))
-    return found
+            cells.append((name, f"{np.asarray(value)[index]:.6g}", f"{np.asarray(error)[index]:.2g}"))
+    return cells
 
 
 def lines(run) -> list[str]:
     """The run in a few lines: what was done, the averages with errors, the health signals, what bias to expect."""
-    told = [title(run)]
+    text = [title(run)]
     if run.job.program.average is not None and run.alive.any():
         means, errors = jax.tree.leaves(run.average), jax.tree.leaves(run.error)
         paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(run.average)]
@@ -45,24 +45,24 @@ def lines(run) -> list[str]:
             pairs = zip(np.ravel(value)[:SHOWN], np.ravel(error)[:SHOWN], strict=True)
             shown = ", ".join(f"{m:.6g} ± {e:.2g}" for m, e in pairs)
             more = f", ... ({np.size(value)} numbers)" if np.size(value) > SHOWN else ""
-            told.append(f"average{path}: {shown}{more}")
-    return told + notes(run)
+            text.append(f"average{path}: {shown}{more}")
+    return text + notes(run)
 
 
 def notes(run) -> list[str]:
     """The health of a run: temperature, gradient noise, the bias to expect, waiting, divergence."""
-    told = []
+    text = []
     if run.temperature is not None:
-        told.append(f"kinetic temperature {run.temperature:.4g} (should be 1)")
+        text.append(f"kinetic temperature {run.temperature:.4g} (should be 1)")
     noise = mean(run.gradient_noise)
     if np.isfinite(noise):  # as it is not where nothing was measured
-        told.append(f"gradient noise V {noise:.4g} per coordinate on average ({size(run.gradient_noise)} coordinates)")
-    told.extend(expected_bias(run))
+        text.append(f"gradient noise V {noise:.4g} per coordinate on average ({size(run.gradient_noise)} coordinates)")
+    text.extend(expected_bias(run))
     if run.waiting is not None:
-        told.append(f"waiting for data {100 * run.waiting:.2g} % of the time")
+        text.append(f"waiting for data {100 * run.waiting:.2g} % of the time")
     if run.diverged:
-        told.append(run.divergence())
-    return told
+        text.append(run.divergence())
+    return text
 
 
 def expected_bias(run) -> list[str]:
@@ -70,7 +70,7 @@ def expected_bias(run) -> list[str]:
     data, dynamics = run.job.inputs.data, run.job.inputs.dynamics
     order = data.batch_order
     if not order.independent and hasattr(run.job.program.model, "likelihood_gradient"):
-        return ["the model's own gradient may be random: its noise, which is not told apart here, does not cancel"]
+        return ["the model's own gradient may be random: its noise, which is not measured separately, does not cancel"]
     if order.full:
         return ["full gradients: the bias is the integrator's alone"]
     if not order.independent:

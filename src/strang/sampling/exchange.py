@@ -28,9 +28,9 @@ class Exchange:
         """The parts that are computed here: from the first up to, but without, the last."""
         return jnp.zeros_like(count), count
 
-    def gather(self, summands):
-        """A matrix with a row per part, of which each device has filled its own, filled by all."""
-        return summands
+    def add(self, summands):
+        """The sum of the rows of a matrix, one per part, of which each device has filled its own."""
+        return add_in_order(summands)
 
     def reduce(self, parts: int, count, function: Callable, like: Tree) -> Tree:
         """Σ_k function(k) over k = 0 ... parts − 1, in this order, a tree like `like`.
@@ -43,9 +43,12 @@ class Exchange:
         def fill(k, summands):
             return summands.at[k].set(ravel_pytree(function(k))[0])
 
-        summands = lax.fori_loop(*self.range(count), fill, jnp.zeros((parts, flat.size), flat.dtype))
-        rows = self.gather(summands)
-        total = rows[0]
-        for k in range(1, parts):
-            total = total + rows[k]
-        return unflatten(total)
+        return unflatten(self.add(lax.fori_loop(*self.range(count), fill, jnp.zeros((parts, flat.size), flat.dtype))))
+
+
+def add_in_order(rows):
+    """rows[0] + rows[1] + ..., which XLA does not reassociate."""
+    total = rows[0]
+    for k in range(1, len(rows)):
+        total = total + rows[k]
+    return total

@@ -258,13 +258,13 @@ def check_average(average: Callable | None, position: Tree) -> None:
     if not callable(average):
         raise InputError(f"average is {described(average)}; give a function of the position, or None.")
     try:
-        found = jax.eval_shape(lambda theta: jax.tree.map(jnp.asarray, average(theta)), position)
+        shapes_averaged = jax.eval_shape(lambda theta: jax.tree.map(jnp.asarray, average(theta)), position)
     except Exception as error:
         shapes = jax.tree.map(lambda x: x.shape, position)
         raise InputError(
             f"average fails on a position of shape {shapes} ({type(error).__name__}: {first_line(error)})."
         ) from error
-    if any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in jax.tree.leaves(found)):
+    if any(jnp.issubdtype(leaf.dtype, jnp.complexfloating) for leaf in jax.tree.leaves(shapes_averaged)):
         raise InputError("average gives complex numbers; give their real and imaginary parts instead.")
 
 

@@ -1,4 +1,4 @@
-"""Sigmoid belief networks: learned from images, scored by annealed importance sampling."""
+"""Sigmoid belief networks: fitted to images, scored by annealed importance sampling."""
 
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,7 @@ if TYPE_CHECKING:
     from strang.sbn.scoring import paired as paired
     from strang.sbn.scoring import score as score
 
-_HOMES = {
-    "SBN": "strang.sbn.model",
-    "Score": "strang.sbn.scoring",
-    "exact": "strang.sbn.scoring",
-    "fit": "strang.sbn.fitting",
-    "log_likelihood": "strang.sbn.scoring",
-    "paired": "strang.sbn.scoring",
-    "score": "strang.sbn.scoring",
-}
+_HOMES = {"SBN": "strang.sbn.model", "fit": "strang.sbn.fitting"}
+_HOMES |= dict.fromkeys(("Score", "exact", "log_likelihood", "paired", "score"), "strang.sbn.scoring")
 __all__ = list(_HOMES)
 __getattr__, __dir__ = lazy(__name__, _HOMES)

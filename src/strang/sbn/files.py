@@ -1,53 +1,46 @@
-"""Parameters on disk: `.npz` files with arrays W, b and c, which anything can open."""
+"""Parameters of belief networks on disk: `.npz` files with arrays W, b and c, which anything can open."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from strang.sampling.chain import Chain
-from strang.sbn.scoring import check_parameters
-from strang.util.errors import InputError, first_line
-from strang.util.files import replace_file
+from strang.util.errors import InputError
+from strang.util.files import read_npz
 
 
-def save_model(path: Path, parameters: dict[str, Any]) -> None:
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **parameters)
-    replace_file(path, buffer.getvalue())
+def check_parameters(parameters: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Checks that W (M, J), b (J) and c (M) fit together and are finite; returns them in single precision."""
+    missing = [name for name in ("W", "b", "c") if name not in parameters]
+    if missing:
+        raise InputError(f"the model has no array {', '.join(missing)}; it needs W (M x J), b (J) and c (M).")
+    try:
+        arrays = {name: np.asarray(parameters[name]).astype(np.float64) for name in ("W", "b", "c")}
+    except (TypeError, ValueError):
+        raise InputError("W, b and c must be arrays of real numbers.") from None
+    weights, b, c = (array.shape for array in arrays.values())
+    if len(weights) != 2 or 0 in weights or b != weights[1:] or c != weights[:1]:
+        raise InputError(
+            f"W, b and c have shapes {weights}, {b} and {c}; "
+            "they must be (M, J), (J,) and (M,) for M visible and J hidden units."
+        )
+    for name, array in arrays.items():
+        if not np.isfinite(array).all() or np.abs(array).max() > np.finfo(np.float32).max:
+            raise InputError(f"{name} holds numbers that are not finite.")
+    return {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
 
 
 def load_model(path: Path) -> dict[str, np.ndarray]:
-    """The parameters in a file, checked."""
-    try:
-        with Path(path).open("rb") as handle:
-            file = np.load(handle, allow_pickle=False)
-            if isinstance(file, np.ndarray):
-                raise ValueError("it holds a single array")
-            found = {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise InputError(f"there is no {path}.") from None
-    except Exception as error:  # a damaged archive raises almost anything
-        raise InputError(f"{path} is not a whole .npz file with arrays W, b and c ({first_line(error)}).") from None
-    return check_parameters(found)
+    """Reads and checks the parameters in a file."""
+    return check_parameters(read_npz(Path(path), "write a .npz file with arrays W, b and c."))
 
 
-def keep_sample(folder: Path, chain: Chain) -> None:
-    """The positions of all living chains, a file each."""
-    samples = folder / "samples"
-    samples.mkdir(exist_ok=True)
-    for k in np.flatnonzero(np.asarray(chain.alive)):
-        position = {name: np.asarray(value[k]) for name, value in chain.state.position.items()}
-        save_model(samples / f"step-{int(chain.step):07d}-chain-{k}.npz", position)
-
-
-def samples_of(path: Path) -> list[Path]:
-    """The files meant: one, or the samples of a fit's folder (its model, where there are none), in order."""
+def load_samples(path: Path) -> list[dict[str, np.ndarray]]:
+    """Reads the parameters in a file, or all samples in the folder of a fit (its model, where there are none)."""
     path = Path(path)
     if not path.is_dir():
-        return [path]
-    found = sorted((path / "samples").glob("step-*.npz")) or [p for p in [path / "model.npz"] if p.exists()]
-    if not found:
+        return [load_model(path)]
+    files = sorted((path / "samples").glob("step-*.npz")) or list(path.glob("model.npz"))
+    if not files:
         raise InputError(f"{path} holds no samples and no model.npz.")
-    return found
+    return [load_model(file) for file in files]

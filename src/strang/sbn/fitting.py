@@ -1,7 +1,8 @@
-"""Learning a belief network: the settings of the paper as defaults, a folder that a killed fit goes on from, and at
-every save the health of the run: temperature, and a quick negative log likelihood of images held out for that."""
+"""Fits of belief networks: the paper's settings as defaults, a folder from which a killed fit continues, and at every
+save the temperature and a quick negative log likelihood of images held out for that."""
 
 import warnings
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from strang.run.driver import Look, Observer, drive
 from strang.run.result import DivergenceWarning, Run, temperatures
 from strang.sampling.chain import Chain
 from strang.sampling.request import Job
-from strang.sbn.files import keep_sample, save_model
 from strang.sbn.model import SBN, compiled
 from strang.sbn.page import write_page
 from strang.sbn.scoring import log_likelihood
@@ -27,11 +27,12 @@ from strang.storage.manifest import read_spec
 from strang.storage.series import read_series, throughput
 from strang.storage.store import Store, stored_parts
 from strang.util.errors import InputError
+from strang.util.files import write_npz
 from strang.util.front_door import front_door
-from strang.util.signatures import defaults, renamed
+from strang.util.signatures import defaults, renamed, without
 
-GLANCE = {"images": 200, "temperatures": 200}  # of the quick score at every save
-IN_JSON = {"batch_order": "batches", "final_fraction": "decay"}  # names that results have had from the first
+QUICK = {"images": 200, "temperatures": 200}  # of the score at every save
+IN_JSON = {"batch_order": "batches", "final_fraction": "decay"}  # names that these settings have in results
 
 
 @front_door
@@ -61,72 +62,74 @@ def fit(
     images: Images | None = None,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Learn a sigmoid belief network in a folder; the same call again goes on after a kill.
+    """Fits a sigmoid belief network and keeps it in a folder; the same call again continues after a kill.
 
     Args:
-        folder: where `model.npz`, posterior samples, a page and what the fit needs to go on are kept.
+        folder: where `model.npz`, posterior samples, a page and all that the fit needs to continue are kept.
         hidden: hidden units J.
         dynamics: `sghmc`, `sgld` or `sgnht`.
-        integrator: a word or name; by default the dynamics' own.
+        integrator: a scheme or its name; by default the dynamics' own.
         step_size: h; by default 6e-4, or 1e-5 for SGLD, whose steps are of another kind and limited by 1.5e-5.
         friction: D; by default 0.9 / sqrt(step_size).
-        final_fraction: the fraction of the step size that is left at the end; it falls over the latter half.
-        steps: steps in all.
+        final_fraction: the fraction of the step size that is left at the end; it falls over the second half.
+        steps: all steps, burn-in included.
         burn_in: steps before posterior samples are kept.
         every: steps between saves; after burn-in each save keeps a sample.
         batch_order: `iid`, `reshuffled`, `symmetric` or `cyclic`.
         batch_size: images per minibatch.
-        sweeps: Gibbs sweeps over the hidden units for a gradient.
+        sweeps: Gibbs sweeps over the hidden units per gradient.
         update: `gibbs`, or `polya-gamma` as a check.
-        persistent: whether sweeps go on from an image's hidden units at its last visit.
-        chains: networks learned side by side.
+        persistent: whether sweeps start from an image's hidden units at its last visit.
+        chains: networks that are fitted side by side.
         seed: of starts, minibatches and noise.
-        parts: what a minibatch is cut in for processes to share; by default one part for each.
+        parts: parts of each minibatch, for processes to share; by default one per process.
         data: a folder of MNIST's files, a `.npz` with arrays `train` and `test`, or a `.npy`; by default MNIST.
         binarisation: `bernoulli:SEED` or `threshold`.
-        validation: training images held out to watch and to choose by.
+        validation: training images that are held out, to monitor the fit and to choose settings.
         images: images in memory, in place of `data`.
         progress: whether to show a progress bar; None: on a terminal.
 
     Returns:
-        The settings and what came out, as `strang sbn fit --json` prints it.
+        The settings and the results, as `strang sbn fit --json` prints them.
 
     Raises:
-        InputError: a setting cannot be, or the folder holds another run.
+        InputError: a setting is invalid, or the folder holds another run.
         OSError: the folder could not be written.
+
+    Example:
+        >>> import tempfile
+        >>> rows = np.random.default_rng(0).integers(0, 2, (40, 6))
+        >>> images = Images(rows[:30], rows[30:], "random pixels")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = fit(folder, images=images, hidden=2, steps=4, every=2, batch_size=10, validation=0)
+        >>> result["finished"], result["samples"]
+        (True, 1)
     """
-    given = {name: value for name, value in locals().items() if name in DEFAULTS}
-    settings = completed(given)
+    settings = completed(without(locals(), "folder", "images", "progress"))
     settings["parts"] = stored_parts(folder, settings["parts"])
     images = load(settings["data"], settings["binarisation"]) if images is None else images
     train, held_out = split(images.train, settings["validation"])
     job = job_of(settings, train)
     about = {"command": "sbn fit", "options": settings, "binarisation": images.binarisation}
-    store = Store(folder, job, settings["every"], about, files=("model.npz",))
-    try:
-        observer = Glances(replace(job, chain=store.chain), store, held_out, settings)
-        chain = drive(observer.job, observer, store=store, progress=progress).chain
-        result = summary(Path(folder), job, chain, settings, images.binarisation, store.writes)
-        return result | {"page": write_page(Path(folder), result) if store.writes else None}
-    finally:
-        store.close()
+    with closing(Store(folder, job, settings["every"], about, files=("model.npz",))) as store:
+        monitor = Monitor(replace(job, chain=store.chain), store, held_out, settings)
+        chain = drive(monitor.job, monitor, store=store, progress=progress).chain
+        result = monitor.result(chain, images.binarisation)
+        return result | {"page": write_page(store.folder, result) if store.writes else None}
 
 
 DEFAULTS = defaults(fit, "images", "progress")
 
 
 def completed(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with the numbers that follow from others."""
+    """Checks the settings and fills in those whose defaults depend on others."""
     langevin = settings["dynamics"].lower() == "sgld"
     if settings["step_size"] is None:
         settings["step_size"] = 1e-5 if langevin else 6e-4
     if not settings["step_size"] > 0:
         raise InputError(f"step_size is {settings['step_size']}; it must be a positive number.")
     if not 0 < settings["final_fraction"] <= 1:
-        raise InputError(
-            f"final_fraction is {settings['final_fraction']}; write the fraction of the step size left at the end, up "
-            "to 1."
-        )
+        raise InputError(f"final_fraction is {settings['final_fraction']}; write a fraction of the step size, up to 1.")
     if settings["friction"] is None and not langevin:
         settings["friction"] = 0.9 / settings["step_size"] ** 0.5
     if not 0 <= settings["burn_in"] < settings["steps"]:
@@ -138,18 +141,16 @@ def completed(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def split(train: np.ndarray, validation: int) -> tuple[np.ndarray, np.ndarray]:
-    """Training images, and the last few, which are held out: settings are chosen by these, never by test images."""
+    """Splits off the last training images, which are held out: settings are chosen by these, never by test images."""
     if not 0 <= validation < len(train):
         raise InputError(f"validation is {validation}; there are {len(train)} training images to take it from.")
     if validation and not compiled():
-        raise InputError(
-            "held-out images are scored with Numba: pip install 'strang[numba]', or hold out none by --validation 0."
-        )
+        raise InputError("held-out images are scored with Numba: pip install 'strang[numba]', or write --validation 0.")
     return train[: len(train) - validation], train[len(train) - validation :]
 
 
 def job_of(settings: dict[str, Any], train: np.ndarray, **grid) -> Job:
-    """The checked request to the core; `grid` may give a step size and a friction for each chain."""
+    """The checked request to the sampler; `grid` may give a step size and a friction for each chain."""
     numbers, kind = {**settings, **grid}, dynamics_class(settings["dynamics"])
     if getattr(kind, "positive", False):
         raise InputError(f"{kind.__name__.lower()} is for positive parameters, and weights have signs; choose sghmc.")
@@ -158,31 +159,26 @@ def job_of(settings: dict[str, Any], train: np.ndarray, **grid) -> Job:
         model.started_at(train),
         sources.arrays(train, batch_size=settings["batch_size"], batch_order=settings["batch_order"]),
         make(kind, friction=numbers["friction"]),
-        integrator=settings["integrator"],
         step_size=cooling(numbers["step_size"], settings["final_fraction"], settings["steps"]),
-        steps=settings["steps"],
-        chains=numbers["chains"],
-        seed=settings["seed"],
         average=None,
-        burn_in=settings["burn_in"],
         gradient=gradients.latent() if settings["persistent"] else None,
-        parts=settings["parts"],
+        **{name: numbers[name] for name in ("integrator", "steps", "chains", "seed", "burn_in", "parts")},
     )
 
 
 def cooling(size, fraction: float, steps: int):
-    """A fixed step, or one that falls to a fraction of it over the latter half of a run, along a cosine: minibatch
-    noise heats a chain in proportion to its step, so that its last samples are cooler."""
+    """A fixed step size, or one that falls to a fraction of it over the second half of a run, along a cosine: minibatch
+    noise heats a chain in proportion to its step size, so the last samples are cooler."""
     if fraction == 1:
         return size
     fall = optax.cosine_decay_schedule(size, steps - steps // 2, alpha=fraction)
     return optax.join_schedules([optax.constant_schedule(size), fall], [steps // 2])
 
 
-class Glances(Observer):
-    """At every save: a quick score of held-out images and the temperature; after burn-in the positions are kept."""
+class Monitor(Observer):
+    """Measures the fit at every save, and after burn-in keeps the positions as posterior samples."""
 
-    label = "learning"
+    label = "fitting"
 
     def __init__(self, job: Job, store: Store, held_out: np.ndarray, settings: dict[str, Any]):
         self.job, self.store, self.held_out, self.settings = job, store, held_out, settings
@@ -192,16 +188,60 @@ class Glances(Observer):
         step = int(chain.step)
         if not self.store.writes or not (self.store.due(step) or step == self.job.steps):
             return before
-        found = glance(self.job, chain, self.held_out, self.settings["seed"])
-        shown = [f"{name} {found[name]:.4g}" for name in ("nll", "temperature") if found[name]]
-        return Look(None, found, ", ".join(shown))
+        measured = self.measure(chain)
+        text = ", ".join(f"{name} {measured[name]:.4g}" for name in ("nll", "temperature") if measured[name])
+        return Look(None, measured, text)
 
     def line(self, chain: Chain, look: Look, seconds: float) -> dict[str, Any]:
-        return look.measured or glance(self.job, chain, self.held_out, self.settings["seed"])
+        return look.measured or self.measure(chain)
 
     def write(self, chain: Chain, look: Look) -> None:
         if look.measured and int(chain.step) > self.settings["burn_in"]:
-            keep_sample(self.store.folder, chain)
+            folder = self.store.folder / "samples"
+            folder.mkdir(exist_ok=True)
+            for k in living(chain):
+                write_npz(folder / f"step-{int(chain.step):07d}-chain-{k}.npz", parameters(chain, k))
+
+    def measure(self, chain: Chain) -> dict[str, Any]:
+        """The mean temperature and quick score of the chains that are alive; None where it is not finite."""
+        alive = living(chain)
+        heat = np.mean(temperatures(self.job, chain)[alive]) if alive else np.nan
+        scored = alive if len(self.held_out) else []
+        scores: Any = [quick_score(parameters(chain, k), self.held_out, self.settings["seed"]) for k in scored]
+        return {
+            "step": int(chain.step),
+            "diverged": len(chain.alive) - len(alive),
+            "temperature": float(heat) if np.isfinite(heat) else None,
+            "nll": float(np.mean(scores)) if scores and None not in scores else None,
+        }
+
+    def result(self, chain: Chain, binarisation: str) -> dict[str, Any]:
+        """The result of the fit; the position of the first living chain is saved as model.npz."""
+        alive, outcome, model = living(chain), Run(self.job, chain, 0.0, None, False), self.store.folder / "model.npz"
+        if alive and self.store.writes:
+            write_npz(model, parameters(chain, alive[0]))
+        elif not alive:
+            warnings.warn(outcome.divergence(), DivergenceWarning, stacklevel=3)
+        series = read_series(self.store.folder)
+        last = series[-1] if series else {"nll": None, "temperature": None}
+        return {
+            **renamed(self.settings, IN_JSON),
+            "parts": self.job.program.parts,  # the default is resolved there
+            "steps": int(chain.step),
+            "binarisation": binarisation,
+            "nll_validation": last["nll"],
+            "temperature": last["temperature"],
+            "diverged": outcome.diverged,
+            "finished": int(chain.step) >= self.job.steps,
+            "model": str(model) if alive else None,
+            "samples": len(list(model.parent.glob("samples/*.npz"))),
+            "seconds": sum(seconds for _, seconds, _ in throughput(series, 1)),  # of this and earlier processes
+        }
+
+
+def living(chain: Chain) -> list[int]:
+    """The numbers of the chains that have not diverged."""
+    return np.flatnonzero(np.asarray(chain.alive)).tolist()
 
 
 def parameters(chain: Chain, k: int) -> dict[str, np.ndarray]:
@@ -209,57 +249,16 @@ def parameters(chain: Chain, k: int) -> dict[str, np.ndarray]:
     return {name: np.asarray(value[k]) for name, value in chain.state.position.items()}
 
 
-def glance(job: Job, chain: Chain, held_out: np.ndarray, seed: int) -> dict[str, Any]:
-    """What is measured at a save, over the chains that are alive: temperature, and a quick score of held-out images."""
-    alive = np.flatnonzero(np.asarray(chain.alive))
-    line: dict[str, Any] = {"step": int(chain.step), "diverged": len(chain.alive) - len(alive)}
-    line["temperature"] = float(np.mean(temperatures(job, chain)[alive])) if len(alive) else None
-    line["nll"] = None
-    if len(held_out) and len(alive):
-        scores = [quick_score(parameters(chain, int(k)), held_out, seed) for k in alive]
-        known = [score for score in scores if score is not None]
-        line["nll"] = float(np.mean(known)) if len(known) == len(scores) else None
-    if line["temperature"] is not None and not np.isfinite(line["temperature"]):
-        line["temperature"] = None
-    return line
-
-
 def quick_score(position: dict[str, np.ndarray], held_out: np.ndarray, seed: int) -> float | None:
-    """A few images at few temperatures: good to see a curve by, too large by some nats. None where the weights have
-    grown beyond what can be scored."""
-    part = held_out[: GLANCE["images"]]
-    each = log_likelihood(position, part, temperatures=GLANCE["temperatures"], seed=seed, progress=False)
+    """Scores a few images at few temperatures: enough for a learning curve, but some nats too large. None where the
+    weights have grown too large to be scored."""
+    images = held_out[: QUICK["images"]]
+    each = log_likelihood(position, images, temperatures=QUICK["temperatures"], seed=seed, progress=False)
     return -float(each.mean()) if np.isfinite(each).all() else None
 
 
-def summary(
-    folder: Path, job: Job, chain: Chain, settings: dict[str, Any], binarisation: str, writes: bool
-) -> dict[str, Any]:
-    """What came out, with the model of the first living chain saved beside its posterior samples."""
-    alive = np.flatnonzero(np.asarray(chain.alive))
-    outcome = Run(job, chain, 0.0, None, False)
-    if len(alive) and writes:
-        save_model(folder / "model.npz", parameters(chain, int(alive[0])))
-    elif not len(alive):
-        warnings.warn(outcome.divergence(), DivergenceWarning, stacklevel=3)
-    series = read_series(folder)
-    return {
-        **renamed(settings, IN_JSON),
-        "parts": job.program.parts,  # also where none was asked for
-        "steps": int(chain.step),
-        "binarisation": binarisation,
-        "nll_validation": series[-1]["nll"] if series else None,
-        "temperature": series[-1]["temperature"] if series else None,
-        "diverged": outcome.diverged,
-        "finished": int(chain.step) >= job.steps,
-        "model": str(folder / "model.npz") if len(alive) else None,
-        "samples": len(list((folder / "samples").glob("*.npz"))),
-        "seconds": sum(seconds for _, seconds, _ in throughput(series, 1)),  # of all processes that made the steps
-    }
-
-
 def chosen_for(folder: Path) -> dict[str, Any]:
-    """The step size and friction that the fit in a folder was begun with."""
+    """The step size and friction of the fit in a folder."""
     options = read_spec(folder)["about"].get("options")
     if not isinstance(options, dict) or not {"step_size", "friction"} <= set(options):
         raise InputError(f"{folder} holds another run; write another folder.")
@@ -267,10 +266,10 @@ def chosen_for(folder: Path) -> dict[str, Any]:
 
 
 def resume(folder: Path, spec: dict[str, Any], more: int | None) -> dict[str, Any]:
-    """Go on with a stored fit to its end, or for so many more steps."""
+    """Continues a stored fit to its end, or for some more steps."""
     options = spec["about"].get("options")
     if not isinstance(options, dict) or {*options, "parts"} != set(DEFAULTS):
         raise InputError(f"{folder / 'spec.json'} is damaged: its options are not whole.")
     if more and options["final_fraction"] != 1:
-        raise InputError("the steps of this fit fall to an end that was fixed at its beginning; write another folder.")
+        raise InputError("the step size of this fit falls until its last step, which is fixed; write another folder.")
     return fit(folder, **{**options, "steps": spec["steps"] + (more or 0)})

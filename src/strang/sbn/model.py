@@ -1,11 +1,11 @@
 """The sigmoid belief network: binary causes h_j ~ Bernoulli(s(b_j)), binary effects v_m ~ Bernoulli(s((W h + c)_m)).
 
 The gradient is Fisher's identity: with h drawn from p(h | v, θ), ∇ log p(v, h | θ) is unbiased for ∇ log p(v | θ). The
-draw is some Gibbs sweeps over each datum's units, by a compiled loop on CPUs and as array code elsewhere.
+draw is made by Gibbs sweeps over each datum's units: a compiled loop on CPUs, array code elsewhere.
 """
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -16,19 +16,32 @@ from strang.util.host import on_host
 from strang.util.trees import Tree
 
 UPDATES = ("gibbs", "polya-gamma")
-CLIP = 6.0  # the largest |c| at the start
+MAX_LOG_ODDS = 6.0  # of c at the start
+RANKS = (2, 1, 1, 2, 1, 2)  # axes of weights, prior, bias, rows, key and start of one chain
 
 
 @dataclass(frozen=True)
 class SBN:
-    """`hidden` causes of `visible` effects; a datum is a vector of zeros and ones.
+    """A sigmoid belief network, to be sampled by `strang.sample`; a datum is a vector of zeros and ones.
 
-    `sweeps` Gibbs sweeps draw the causes, from a draw of their prior each time; `update` is `gibbs`, the causes one by
-    one with nothing else drawn, or `polya-gamma`, through auxiliary variables, which needs many more sweeps. Sampled
-    with `gradient=strang.gradients.latent()`, sweeps go on from the datum's causes at its last visit instead.
+    With `gradient=strang.gradients.latent()`, sweeps start from the datum's causes at its last visit instead.
 
-    >>> SBN(hidden=2, visible=3).init(jax.random.key(0))["W"].shape
-    (3, 2)
+    Args:
+        hidden: the number of causes, J.
+        visible: the number of effects, M.
+        sweeps: Gibbs sweeps that draw the causes, starting from a draw of their prior.
+        update: `gibbs`, which draws the causes one by one and nothing else, or `polya-gamma`, which draws auxiliary
+            variables and needs many more sweeps.
+        prior_var: the variance of the normal prior of W, b and c.
+        start_scale: the standard deviation of W at the start.
+        log_odds: where c starts, M numbers; see `started_at`. By default 0.
+
+    Raises:
+        InputError: an argument is invalid, or `polya-gamma` is chosen and Numba is not installed.
+
+    Example:
+        >>> SBN(hidden=2, visible=3).init(jax.random.key(0))["W"].shape
+        (3, 2)
     """
 
     hidden: int
@@ -37,7 +50,7 @@ class SBN:
     update: str = "gibbs"
     prior_var: float = 1.0
     start_scale: float = 0.1
-    log_odds: tuple[float, ...] | None = None  # where c starts; see `started_at`
+    log_odds: tuple[float, ...] | None = None
 
     def __post_init__(self):
         for name in ("hidden", "visible", "sweeps"):
@@ -52,26 +65,33 @@ class SBN:
             raise InputError(f"log_odds has {len(self.log_odds)} numbers; write as many as visible={self.visible}.")
 
     def started_at(self, rows) -> "SBN":
-        """The model whose c starts at the log odds of the data's means, within ±6."""
+        """Returns the same model with c starting at the log odds of the data's means, within ±6.
+
+        Args:
+            rows: the data, a matrix of zeros and ones.
+
+        Example:
+            >>> SBN(hidden=2, visible=3).started_at([[0, 0, 1], [1, 0, 1]]).log_odds
+            (0.0, -6.0, 6.0)
+        """
         rows = np.asarray(rows)
         self.check_rows(rows)
         mean = np.clip(rows.mean(0, dtype=float), 1e-9, 1 - 1e-9)
-        odds = np.clip(np.log(mean / (1 - mean)), -CLIP, CLIP)
-        return SBN(**{**self.__dict__, "log_odds": tuple(odds.tolist())})
+        odds = np.clip(np.log(mean / (1 - mean)), -MAX_LOG_ODDS, MAX_LOG_ODDS)
+        return replace(self, log_odds=tuple(odds.tolist()))
 
     def check_rows(self, rows) -> None:
-        """Refuse data that are no vectors of zeros and ones as long as the model, as far as can be told of the rows: of
-        traced ones, and of those on disk, only shapes are known."""
+        """Raises unless rows are vectors of `visible` zeros and ones. Of rows on disk or traced, only shapes count."""
         shape = getattr(rows, "shape", None)
         if shape is None or shape[1:] != (self.visible,):
-            given = "are no single array" if shape is None else f"have shape {shape}"
-            raise InputError(f"data {given}; SBN with visible={self.visible} expects rows of that many zeros and ones.")
+            what = "are no single array" if shape is None else f"have shape {shape}"
+            raise InputError(f"data {what}; SBN with visible={self.visible} expects rows of that many zeros and ones.")
         if isinstance(rows, np.ndarray | jax.Array) and not isinstance(rows, jax.core.Tracer):
             values = np.asarray(rows)
-            others = values[(values != 0) & (values != 1)]
-            if others.size:
+            wrong = values[(values != 0) & (values != 1)]
+            if wrong.size:
                 raise InputError(
-                    f"the data hold {others[0]}, but must be zeros and ones; see strang.data.images.binarise."
+                    f"the data hold {wrong[0]}, but must be zeros and ones; see strang.data.images.binarise."
                 )
 
     def init(self, key) -> Tree:
@@ -92,11 +112,11 @@ class SBN:
         raise InputError("log p(v) of a belief network has no closed form: score it with strang.sbn.score.")
 
     def first_hidden(self, position: Tree, count: int, key):
-        """Causes of so many data, drawn from their prior."""
+        """Draws the causes of `count` data from their prior."""
         return jax.random.bernoulli(key, jax.nn.sigmoid(position["b"]), (count, self.hidden))
 
     def draw_hidden(self, position: Tree, rows, key, start=None):
-        """Causes (n, J) of the rows after `sweeps` sweeps from `start`, or from a draw of their prior."""
+        """Draws the causes (n, J) of the rows by `sweeps` sweeps from `start`, or from a draw of their prior."""
         self.check_rows(rows)
         arguments = (position, rows.astype(bool), jax.random.key_data(key), start)
         if not compiled():
@@ -106,39 +126,39 @@ class SBN:
         return jax.lax.platform_dependent(*arguments, cpu=self._compiled_sweeps, default=self._array_sweeps)
 
     def likelihood_gradient(self, position: Tree, rows, weights, key):
-        """The gradient of Σ_i weights_i log p(row_i | position), estimated by Fisher's identity."""
+        """Estimates the gradient of Σ_i weights_i log p(row_i | position) by Fisher's identity."""
         return self.joint_gradient(position, rows, self.draw_hidden(position, rows, key), weights)
 
     def joint_gradient(self, position: Tree, rows, hidden, weights):
         """The gradient of Σ_i weights_i log p(row_i, h_i | position)."""
         hidden, weights = hidden.astype(position["W"].dtype), weights[:, None]
-        rows = jnp.where((rows == 0) | (rows == 1), rows, jnp.nan)  # a grey one, which only now is seen, ends the chain
-        residual = weights * (rows - jax.nn.sigmoid(hidden @ position["W"].T + position["c"]))
-        surprise = weights * (hidden - jax.nn.sigmoid(position["b"]))
-        return {"W": residual.T @ hidden, "b": surprise.sum(0), "c": residual.sum(0)}
+        rows = jnp.where((rows == 0) | (rows == 1), rows, jnp.nan)  # grey values from disk end the chain
+        effects = weights * (rows - jax.nn.sigmoid(hidden @ position["W"].T + position["c"]))
+        causes = weights * (hidden - jax.nn.sigmoid(position["b"]))
+        return {"W": effects.T @ hidden, "b": causes.sum(0), "c": effects.sum(0)}
 
     def _compiled_sweeps(self, position, rows, key, start):
-        from strang.sbn.kernels import gibbs as sbn
-        from strang.sbn.kernels import polya_gamma
+        from strang.sbn.kernels import gibbs, polya_gamma
         from strang.util.host_random import streams
 
-        loop = sbn.gibbs if self.update == "gibbs" else polya_gamma.gibbs
+        loop = gibbs.gibbs if self.update == "gibbs" else polya_gamma.gibbs
 
-        def sweep(weights, prior, bias, rows, key, *start):
-            parts = [np.asarray(x, np.float32) for x in (weights, prior, bias)] + [rows, key, *start]
-            chains = [x.reshape(-1, *x.shape[x.ndim - rank :]) for x, rank in zip(parts, RANKS, strict=False)]
+        def sweep(weights, prior, bias, *others):
+            """All chains at once: leading axes of the arrays, if any, are chains."""
+            arrays = [*(np.asarray(x, np.float32) for x in (weights, prior, bias)), *others]
+            chains = [x.reshape(-1, *x.shape[x.ndim - rank :]) for x, rank in zip(arrays, RANKS, strict=False)]
             drawn = [
                 loop(v, h[0] if h else None, w, b, c, streams(k, len(v)), self.sweeps)
                 for w, b, c, v, k, *h in zip(*chains, strict=True)
             ]
-            return np.stack(drawn).reshape(*rows.shape[:-1], self.hidden)
+            return np.stack(drawn).reshape(*others[0].shape[:-1], self.hidden)
 
         shape = jax.ShapeDtypeStruct((rows.shape[0], self.hidden), bool)
-        given = () if start is None else (start,)
-        return on_host(sweep, shape, position["W"], position["b"], position["c"], rows, key, *given)
+        optional = () if start is None else (start,)
+        return on_host(sweep, shape, position["W"], position["b"], position["c"], rows, key, *optional)
 
     def _array_sweeps(self, position, rows, key, start):
-        """The same conditionals as array code over all rows: one unit after the other."""
+        """The same conditionals as array code over all rows, one unit after the other."""
         first, rest = jax.random.split(jax.random.wrap_key_data(key))
         if start is None:
             start = self.first_hidden(position, rows.shape[0], first)
@@ -152,8 +172,8 @@ class SBN:
             total = jnp.log(ratio).sum(1)
             change = evidence[:, j] + jnp.where(hidden[:, j], total, -total)
             chosen = uniforms[:, j] < jax.nn.sigmoid(position["b"][j] + change)
-            turned = (chosen != hidden[:, j])[:, None]
-            on, off = jnp.where(turned, on * g / ratio, on), jnp.where(turned, off / ratio, off)
+            flipped = (chosen != hidden[:, j])[:, None]
+            on, off = jnp.where(flipped, on * g / ratio, on), jnp.where(flipped, off / ratio, off)
             return hidden.at[:, j].set(chosen), on, off, uniforms
 
         def sweep(k, hidden):
@@ -165,9 +185,6 @@ class SBN:
         return jax.lax.fori_loop(0, self.sweeps, sweep, start)
 
 
-RANKS = (2, 1, 1, 2, 1, 2)  # axes of weights, prior, bias, rows, key and start of one chain
-
-
 def compiled() -> bool:
-    """Whether Numba is there."""
+    """Whether Numba is installed."""
     return importlib.util.find_spec("numba") is not None

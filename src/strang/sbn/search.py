@@ -1,4 +1,4 @@
-"""Step sizes and frictions tried side by side, each a chain of one run, and judged by held-out images."""
+"""Search for a step size and a friction: each pair is a chain of one run, and is scored on held-out images."""
 
 from typing import Any
 
@@ -20,19 +20,21 @@ class Trial(Observer):
 
 
 def survey(
-    sizes, frictions, *, images: Images | None = None, progress: bool | None = None, **given
+    sizes, frictions, *, images: Images | None = None, progress: bool | None = None, **options
 ) -> list[dict[str, Any]]:
-    """Pairs of step size and friction (or step sizes alone, for dynamics without), each a chain of one run, judged by
-    the held-out images: the score after the last step, the temperature, and whether the chain diverged."""
-    settings = completed({**DEFAULTS, **given, "burn_in": 0})
+    """Tries step sizes, each with its friction (None for dynamics without), and scores them on held-out images.
+
+    Returns the score after the last step, the temperature, and whether the chain diverged, one dict per step size.
+    """
+    settings = completed({**DEFAULTS, **options, "burn_in": 0})
     images = load(settings["data"], settings["binarisation"]) if images is None else images
     train, held_out = split(images.train, settings["validation"])
     if not len(held_out):
-        raise InputError("validation is 0; settings are judged by held-out images.")
-    points: dict[str, Any] = {"step_size": jnp.asarray(sizes, float), "chains": len(sizes)}
+        raise InputError("validation is 0; settings are compared on held-out images.")
+    grid: dict[str, Any] = {"step_size": jnp.asarray(sizes, float), "chains": len(sizes)}
     if frictions is not None:
-        points["friction"] = jnp.asarray(frictions, float)
-    job = job_of(settings, train, **points)
+        grid["friction"] = jnp.asarray(frictions, float)
+    job = job_of(settings, train, **grid)
     chain = drive(job, Trial(), progress=progress).chain
     heat = temperatures(job, chain)
     return [
@@ -47,18 +49,13 @@ def survey(
     ]
 
 
-def paper_grid() -> tuple[list[float], list[float]]:
-    """The paper's twelve pairs of step size and friction."""
-    pairs = [(h, scale / h**0.5) for h in STEP_SIZES for scale in FRICTIONS]
-    return [h for h, _ in pairs], [friction for _, friction in pairs]
-
-
-def search(*, grid_steps: int = 500, **given) -> dict[str, Any]:
-    """The pair of the paper's grid that is best on held-out images after a few steps."""
-    if given.get("dynamics", "sghmc").lower() == "sgld":
+def search(*, grid_steps: int = 500, **options) -> dict[str, Any]:
+    """Finds the pair of the paper's grid that scores best on held-out images after `grid_steps` steps."""
+    if options.get("dynamics", "sghmc").lower() == "sgld":
         raise InputError("the paper's grid is one of step sizes and frictions, and sgld has none; give --step-size.")
-    rows = survey(*paper_grid(), **{**given, "steps": grid_steps})
-    living = [row for row in rows if row["nll"] is not None]
-    if not living:
+    sizes, frictions = zip(*((h, scale / h**0.5) for h in STEP_SIZES for scale in FRICTIONS), strict=True)
+    rows = survey(sizes, frictions, **{**options, "steps": grid_steps})
+    scored = [row for row in rows if row["nll"] is not None]
+    if not scored:
         raise InputError("every point of the grid diverged; choose another integrator, or a step size of your own.")
-    return {"grid": rows, "best": min(living, key=lambda row: row["nll"])}
+    return {"grid": rows, "best": min(scored, key=lambda row: row["nll"])}

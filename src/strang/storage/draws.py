@@ -27,12 +27,12 @@ def leaf_names(tree: Tree) -> list[str]:
     >>> leaf_names({"w": [1.0, 2.0], "a/b": 3.0}), leaf_names(1.0)
     (['a_b', 'w.0', 'w.1'], ['position'])
     """
-    found: list[str] = []
+    names: list[str] = []
     for path, _ in jax.tree_util.tree_leaves_with_path(tree):
         name = re.sub(r"[^\w.-]", "_", jax.tree_util.keystr(path, simple=True, separator=".")).lstrip(".") or "position"
         tries = (f"{name}_{k}" if k else name for k in count())
-        found.append(next(each for each in tries if each not in found))
-    return found
+        names.append(next(each for each in tries if each not in names))
+    return names
 
 
 def stored(leaf: np.ndarray) -> np.ndarray:
@@ -41,7 +41,7 @@ def stored(leaf: np.ndarray) -> np.ndarray:
 
 
 def header(draws: int, like: np.ndarray) -> bytes:
-    """The .npy header of so many draws; its length does not depend on their number."""
+    """The .npy header of a number of draws; its length does not depend on their number."""
     return npy_header((draws, *like.shape), like.dtype)
 
 
@@ -49,7 +49,7 @@ class Draws:
     """The files of one run, open to be appended to; `count` and `sums` (checksums by name) are of what was appended."""
 
     def __init__(self, folder: Path, positions: Tree, draws: int = 0, sums: dict[str, int] | None = None):
-        """`positions` are like a draw. Of what is there already, so many draws are taken over if they have the sums."""
+        """`positions` are like a draw. The first `draws` of what is there already are kept, if they have these sums."""
         self.names = leaf_names(positions)
         self.like = [stored(np.asarray(leaf)) for leaf in jax.tree.leaves(positions)]
         self.folder = folder
@@ -109,14 +109,14 @@ def read(folder: Path, like: dict[str, np.ndarray], draws: int, sums: dict[str, 
     """The first draws of every file, by name, if they are what was written."""
     for name, one in like.items():
         path = folder / f"{name}.npy"
-        left, found = draws * one.nbytes, 0
+        left, total = draws * one.nbytes, 0
         try:
             with path.open("rb") as file:
                 file.seek(len(header(0, one)))
                 while left and (part := file.read(min(CHUNK, left))):
-                    left, found = left - len(part), zlib.crc32(part, found)
+                    left, total = left - len(part), zlib.crc32(part, total)
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error.strerror}).") from None
-        if left or found != sums.get(name):
+        if left or total != sums.get(name):
             raise InputError(f"{path} is damaged: its first {draws:,} draws are not what was written.")
     return {name: mapped(folder, name, one, draws) for name, one in like.items()}

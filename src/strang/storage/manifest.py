@@ -87,13 +87,13 @@ def extent(value: Tree) -> Any:
 
 def number_names(tree: Tree) -> list[str] | None:
     """A name for each number of an average (whose leading axis is chains), if they are few."""
-    found: list[str] = []
+    names: list[str] = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        if len(found) + leaf[0].size > MAX_SERIES_VALUES:
+        if len(names) + leaf[0].size > MAX_SERIES_VALUES:
             return None
         place = jax.tree_util.keystr(path)
-        found += [f"average{place}{list(index) if index else ''}" for index in np.ndindex(leaf.shape[1:])]
-    return found or None
+        names += [f"average{place}{list(index) if index else ''}" for index in np.ndindex(leaf.shape[1:])]
+    return names or None
 
 
 def fingerprint(job: Job) -> dict[str, str]:
@@ -127,11 +127,11 @@ def known_files(folder: Path) -> tuple[list[Any], str] | None:
 
 def constants(traced) -> list[Any]:
     """The arrays that traced code holds, its inner functions' as well."""
-    found = list(traced.consts)
+    arrays = list(traced.consts)
     for equation in traced.jaxpr.eqns:
         for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "consts")):
-            found += constants(inner) if hasattr(inner, "consts") else []
-    return found
+            arrays += constants(inner) if hasattr(inner, "consts") else []
+    return arrays
 
 
 def digest(arrays) -> str:
@@ -160,14 +160,14 @@ def read_spec(folder: Path) -> dict[str, Any]:
     return spec
 
 
-def check_same(folder: Path, found: dict[str, Any], mine: dict[str, Any]) -> None:
+def check_same(folder: Path, stored: dict[str, Any], mine: dict[str, Any]) -> None:
     """Refuse to go on with other code, settings or data than the run began with."""
-    if found.get("thin") != mine["thin"]:
-        raise InputError(f"{folder} was begun with thin={found.get('thin')}, not {mine['thin']}; give the same.")
-    begun, asked = parts_in(found), parts_in(mine)
+    if stored.get("thin") != mine["thin"]:
+        raise InputError(f"{folder} was begun with thin={stored.get('thin')}, not {mine['thin']}; give the same.")
+    begun, asked = parts_in(stored), parts_in(mine)
     if begun != asked:
         raise InputError(f"{folder} was begun with parts={begun}, not {asked}; give the same, or leave it out.")
-    other = [MEANING[name] for name in MEANING if found["hashes"][name] != mine["hashes"][name]]
+    other = [MEANING[name] for name in MEANING if stored["hashes"][name] != mine["hashes"][name]]
     if other:
         raise InputError(
             f"{folder} holds another run: {' and '.join(other)} differ from what it began with; "

@@ -15,7 +15,7 @@ def line_of(entry: dict[str, Any]) -> str:
 
 
 def read_series(folder: Path, last: int | None = None) -> list[dict[str, Any]]:
-    """What was measured at each save, or at those in the `last` so many bytes; a line that is not whole ends it, as
+    """What was measured at each save, or at those in the last `last` bytes; a line that is not whole ends it, as
     after a kill."""
     try:
         with (Path(folder) / "series.jsonl").open("rb") as file:

@@ -112,7 +112,7 @@ class Store:
                 self.samples.append(positions)
 
     def draws(self, job: Job, count: int) -> Tree:
-        """The first so many thinned positions, where they are on the disk."""
+        """The first `count` thinned positions, left on the disk."""
         return mapped_tree(self.folder / "samples", job.chain.state.position, count)
 
     def save(self, chain: Chain, measured: dict[str, Any]) -> None:

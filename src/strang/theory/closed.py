@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 
 from strang.dynamics import SGHMC, SGLD
 from strang.integrators.words import Step
-from strang.util.errors import choose
+from strang.util.errors import InputError, choose
 
 
 class Closed(NamedTuple):
@@ -20,30 +20,22 @@ class Closed(NamedTuple):
 
     variance_ratio: Callable
     stability_limit: Callable
-    corrected: bool = False  # whether the step takes known gradient noise out of its own
+    corrected: bool = False  # whether the step subtracts known gradient noise from its own
 
 
-def euler_old_limit(friction: float, precision: float) -> float:
+def euler_old_limit(D: float, K: float) -> float:
     """D/K if D² < 4K; beyond, overdamped, 4/(D + √(D² − 4K))."""
-    gap = friction**2 - 4 * precision
-    return friction / precision if gap < 0 else 4 / (friction + gap**0.5)
+    gap = D**2 - 4 * K
+    return D / K if gap < 0 else 4 / (D + gap**0.5)
 
 
-def chen_limit(friction: float, precision: float) -> float:
+def chen_limit(D: float, K: float) -> float:
     """The first root of h²K = 4 cosh(Dh/2), or infinity: K/D² = cosh x/x² with x = Dh/2, least at x tanh x = 2."""
     turn = brentq(lambda x: x * np.tanh(x) - 2, 1.0, 3.0)
-    stiffness = precision / friction**2
+    stiffness = K / D**2
     if stiffness < np.cosh(turn) / turn**2:
         return float("inf")
-    return float(brentq(lambda x: np.cosh(x) - stiffness * x * x, 1e-12, turn, xtol=1e-15) * 2 / friction)
-
-
-def euler_old_ratio(D, K, h, V):
-    return (2 * D + h * V) * (2 - D * h + h * h * K) / ((D - h * K) * (4 - 2 * D * h + h * h * K))
-
-
-def leapfrog_ratio(D, K, h, V):
-    return 1 + h * h * V / (4 * np.tanh(D * h / 2))
+    return float(brentq(lambda x: np.cosh(x) - stiffness * x * x, 1e-12, turn, xtol=1e-15) * 2 / D)
 
 
 EULER_NEW = Closed(
@@ -51,11 +43,15 @@ EULER_NEW = Closed(
     lambda D, K: 4 / (D + (D * D + 4 * K) ** 0.5),
     corrected=True,
 )
-LEAPFROG = Closed(leapfrog_ratio, lambda D, K: 2 / K**0.5)
+LEAPFROG = Closed(lambda D, K, h, V: 1 + h * h * V / (4 * np.tanh(D * h / 2)), lambda D, K: 2 / K**0.5)
 CLOSED: dict[tuple[type, str], Closed] = {
     (SGLD, "euler"): Closed(lambda D, K, h, V: (1 + h * V / 2) / (1 - h * K / 2), lambda D, K: 2 / K),
     (SGLD, "averaged-noise"): Closed(lambda D, K, h, V: 1 + h * V / (2 - h * K), lambda D, K: 2 / K),
-    (SGHMC, "euler-old"): Closed(euler_old_ratio, euler_old_limit, corrected=True),
+    (SGHMC, "euler-old"): Closed(
+        lambda D, K, h, V: (2 * D + h * V) * (2 - D * h + h * h * K) / ((D - h * K) * (4 - 2 * D * h + h * h * K)),
+        euler_old_limit,
+        corrected=True,
+    ),
     (SGHMC, "euler-new"): EULER_NEW,
     (SGHMC, "euler-position-first"): EULER_NEW,
     (SGHMC, "chen:ABOBA"): Closed(
@@ -77,11 +73,25 @@ def closed_form(step: Step, dynamics: Any) -> Closed:
 
 
 def variance_ratio(step: Step, dynamics: Any, precision: Any, h: Any, gradient_noise: Any = 0.0) -> Any:
-    """Var_h(θ)/Var(θ) in closed form under independent minibatches of variance V; `linear.variance_ratio` for any step.
+    """Compute Var_h(θ)/Var(θ) in closed form; `linear.variance_ratio` does it for any step.
 
-    >>> import strang
-    >>> round(float(variance_ratio(strang.spell(strang.SGLD, "euler"), strang.SGLD(), 1.0, 0.5)), 12)  # 1/(1 - hK/2)
-    1.333333333333
+    Args:
+        step, dynamics: a step from `strang.spell`, and its dynamics with its numbers.
+        precision: K of the target N(0, 1/K).
+        h: the step size, or an array.
+        gradient_noise: the variance V of independent minibatch gradients.
+
+    Returns:
+        The invariant variance of the position over the true one; it has a meaning below the stability limit.
+
+    Raises:
+        InputError: if the step has no closed form.
+
+    Example:
+        >>> import strang
+        >>> ratio = variance_ratio(strang.spell(strang.SGLD, "euler"), strang.SGLD(), 1.0, 0.5)
+        >>> round(float(ratio), 12)  # 1/(1 - hK/2)
+        1.333333333333
     """
     form = closed_form(step, dynamics)
     known = dynamics.gradient_noise if form.corrected else 0.0
@@ -89,10 +99,26 @@ def variance_ratio(step: Step, dynamics: Any, precision: Any, h: Any, gradient_n
 
 
 def stability_limit(step: Step, dynamics: Any, precision: float) -> float:
-    """The first unstable step size in closed form; `linear.stability_limit` for any step.
+    """Compute the first unstable step size in closed form; `linear.stability_limit` does it for any step.
 
-    >>> import strang
-    >>> stability_limit(strang.spell(strang.SGHMC, "leimkuhler:BAOAB"), strang.SGHMC(), 4.0)  # 2/√K
-    1.0
+    Args:
+        step, dynamics, precision: as for `variance_ratio`.
+
+    Returns:
+        The limit, which may be infinite.
+
+    Raises:
+        InputError: if the step has no closed form, or the precision or friction is out of range.
+
+    Example:
+        >>> import strang
+        >>> stability_limit(strang.spell(strang.SGHMC, "leimkuhler:BAOAB"), strang.SGHMC(), 4.0)  # 2/√K
+        1.0
     """
-    return float(closed_form(step, dynamics).stability_limit(getattr(dynamics, "friction", 1.0), precision))
+    form, friction = closed_form(step, dynamics), getattr(dynamics, "friction", 1.0)
+    try:
+        return float(form.stability_limit(friction, precision))
+    except (ArithmeticError, ValueError) as error:
+        raise InputError(
+            f"precision {precision:g} and friction {friction:g} overflow; write numbers of more similar magnitude."
+        ) from error

@@ -4,7 +4,7 @@ Expectations are by a sparse (Smolyak) cubature exact up to a total degree 2L+1.
 of a full Gauss-Hermite grid as (L+1)^n: with n = 32 normals and degree 7 they are 41 857 and 2e19.
 """
 
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import combinations, product
 from math import prod
 
@@ -31,7 +31,9 @@ def gaussian_cubature(dimension: int, degree: int) -> tuple[np.ndarray, np.ndarr
         table = np.zeros((len(points),) * moved)
         for excess in product(range(1, reach + 1), repeat=moved):
             if sum(excess) <= reach:
-                table += rest[reach - sum(excess)] * outer([side[e - 1] for e in excess])
+                table += rest[reach - sum(excess)] * reduce(
+                    np.multiply.outer, [side[e - 1] for e in excess], np.ones(())
+                )
         used = np.argwhere(table)
         values = points[used]
         for where in combinations(range(dimension), moved):
@@ -48,12 +50,10 @@ def differences(reach: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     Only Gauss rules of odd size: they share the node 0 and serve two degrees each, which saves nodes, and their small
     outer weights keep Σ|w|, hence the rounding error, hundreds of times smaller in high dimension.
     """
-    rules = [gauss_hermite((e + 1) | 1) for e in range(reach + 1)]
-    points = np.unique([x for nodes, _ in rules for x in nodes if x])
-    masses = np.array(
-        [[dict(zip(nodes, weights, strict=True)).get(x, 0.0) for x in points] for nodes, weights in rules]
-    )
-    centres = np.array([dict(zip(nodes, weights, strict=True)).get(0.0, 0.0) for nodes, weights in rules])
+    rules = [dict(zip(*gauss_hermite((e + 1) | 1), strict=True)) for e in range(reach + 1)]
+    points = np.unique([x for rule in rules for x in rule if x])
+    masses = np.array([[rule.get(x, 0.0) for x in points] for rule in rules])
+    centres = np.array([rule.get(0.0, 0.0) for rule in rules])
     return points, np.diff(masses, axis=0), np.diff(centres)
 
 
@@ -70,14 +70,6 @@ def middle_sums(middle: np.ndarray, dimension: int, reach: int) -> np.ndarray:
     for _ in range(dimension):
         total = np.convolve(total, one)[: reach + 1]
     return np.cumsum(total)
-
-
-def outer(factors: list[np.ndarray]) -> np.ndarray:
-    """Tensor product of vectors; of none, the number 1."""
-    result = np.ones(())
-    for factor in factors:
-        result = np.multiply.outer(result, factor)
-    return result
 
 
 def circle(radius: float, count: int = 24) -> np.ndarray:

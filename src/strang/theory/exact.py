@@ -6,11 +6,13 @@ the moments that make up bias and error move by a linear map from one period of 
 sampled.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.linalg import matrix_power
 
 from strang.data.orders import Independent, make_order
 from strang.dynamics.fields import is_linear
@@ -21,7 +23,7 @@ from strang.theory.population import Period, Posterior, independent_period, post
 from strang.util.errors import InputError
 
 Schedule = Callable[[np.ndarray], np.ndarray]
-BLOCK = 16  # steps with independent batches that make a period; any number will do, this one is fast
+BLOCK = 16  # steps per period with independent batches; the result does not depend on it, the speed does
 
 
 class Exact(NamedTuple):
@@ -48,18 +50,18 @@ class Chain(NamedTuple):
 
     def maps(self, numbers: np.ndarray, stops: np.ndarray | float = np.inf) -> np.ndarray:
         """The moment maps of the periods with these numbers, in which the average ends with step `stops`."""
-        places = numbers if len(self.sizes) > 1 else np.zeros_like(numbers)
+        rows = numbers if len(self.sizes) > 1 else np.zeros_like(numbers)
         length = self.sizes.shape[1]
         l = numbers[:, None] * length + np.arange(1, length + 1)
         averaged = (l > self.burn_in) & (l <= np.reshape(stops, (-1, 1)))
-        weights = np.where(averaged, self.sizes[places], 0.0)
-        return chain_maps(Linear(*(part[places] for part in self.steps)), weights, self.period, self.posterior)
+        weights = np.where(averaged, self.sizes[rows], 0.0)
+        return chain_maps(Linear(*(part[rows] for part in self.steps)), weights, self.period, self.posterior)
 
     def chunks(self, count: int) -> Iterator[slice]:
-        """0 ... count in parts whose maps take some ten megabytes at a time."""
+        """0 ... count in chunks whose maps take some ten megabytes at a time."""
         length, random = self.period.draw.shape
-        many = max(1, 2_000_000 // (2000 + length * (length + random) + 10 * random**2))
-        return (slice(i, min(i + many, count)) for i in range(0, count, many))
+        size = max(1, 2_000_000 // (2000 + length * (length + random) + 10 * random**2))
+        return (slice(i, min(i + size, count)) for i in range(0, count, size))
 
     def weight(self, stops: np.ndarray) -> np.ndarray:
         """Σ h_l up to the steps `stops`, without the burn-in."""
@@ -87,14 +89,13 @@ def initial_moments(dynamics: Any, mean: float, variance: float) -> np.ndarray:
 
 def walk(chain: Chain, moments: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """The moments at the starts of the `wanted` periods, one period after the other."""
-    found = {0: moments}
-    needed = set(wanted.tolist())
-    for part in chain.chunks(wanted[-1]):
-        for number, matrix in enumerate(chain.maps(np.arange(part.start, part.stop)), part.start + 1):
+    starts = dict.fromkeys(wanted.tolist(), moments)
+    for chunk in chain.chunks(wanted[-1]):
+        for number, matrix in enumerate(chain.maps(np.arange(chunk.start, chunk.stop)), chunk.start + 1):
             moments = matrix @ moments
-            if number in needed:
-                found[number] = moments
-    return np.stack([found[number] for number in wanted.tolist()])
+            if number in starts:
+                starts[number] = moments
+    return np.stack([starts[number] for number in wanted.tolist()])
 
 
 def leap(chain: Chain, moments: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -102,40 +103,27 @@ def leap(chain: Chain, moments: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     by powers of their maps."""
     turn = chain.burn_in // chain.sizes.shape[1]
     before, across, after = (chain.maps(np.array([number]))[0] for number in (turn - 1, turn, turn + 1))
-    squares_before, squares_after = [before], [after]
-    found, at = [], 0
+    starts, at = [], 0
     for number in wanted.tolist():
-        moments = apply_power(squares_before, min(number, turn) - min(at, turn), moments)
+        moments = matrix_power(before, min(number, turn) - min(at, turn)) @ moments
         if at <= turn < number:
             moments = across @ moments
-        moments = apply_power(squares_after, max(number, turn + 1) - max(at, turn + 1), moments)
-        found.append(moments)
+        moments = matrix_power(after, max(number, turn + 1) - max(at, turn + 1)) @ moments
+        starts.append(moments)
         at = number
-    return np.stack(found)
-
-
-def apply_power(squares: list[np.ndarray], exponent: int, vector: np.ndarray) -> np.ndarray:
-    """M^exponent vector, where `squares` holds M, M², M⁴, ... and grows as needed."""
-    for bit in range(exponent.bit_length()):
-        if bit == len(squares):
-            squares.append(squares[-1] @ squares[-1])
-        if exponent >> bit & 1:
-            vector = squares[bit] @ vector
-    return vector
+    return np.stack(starts)
 
 
 def step_maps(step: Step, dynamics: Any, period: Period, sizes: np.ndarray) -> Linear:
-    """The maps of every step of every period; each slope has its places in the period."""
+    """The maps of every step of every period."""
     slopes, which = np.unique(period.slope, return_inverse=True)
     distinct, place = np.unique(sizes, return_inverse=True)
-    # A power of two, so that runs of other lengths need no new compilation.
-    padded = np.pad(distinct, (0, (1 << (len(distinct) - 1).bit_length()) - len(distinct)), "edge")
-    each = zip(*(linearise(step, dynamics, slope, padded) for slope in slopes), strict=True)
-    maps = Linear(*(np.stack(part)[which, place.reshape(sizes.shape)] for part in each))
+    by_slope = zip(*(linearise(step, dynamics, slope, distinct) for slope in slopes), strict=True)
+    maps = Linear(*(np.stack(part)[which, place.reshape(sizes.shape)] for part in by_slope))
     if any(np.isnan(part).any() for part in maps):
         raise InputError(
-            f"{step.name!r} has no real map at step sizes up to {sizes.max():g}: a correction for known gradient noise "
-            "needs its share of the noise to be smaller than the whole; write a smaller step_size or gradient_noise."
+            f"{step.name!r} has no real map at step sizes up to {sizes.max():g}: the known gradient noise exceeds the "
+            "noise of a step; write a smaller step_size or gradient_noise."
         )
     return maps
 
@@ -157,36 +145,50 @@ def finite_time(
     noise_var: float = 1.0,
     at: Sequence[int] | None = None,
 ) -> Exact:
-    """Bias and MSE of Σ h_l θ_l² / Σ h_l over the steps l = burn_in + 1 ... steps, without sampling.
+    """Compute the exact bias and MSE of Σ h_l θ_l² / Σ h_l over the steps l = burn_in + 1 ... steps, without sampling.
 
-    `step_size` is a number or a function of the (whole, float) step numbers l = 1 ... `steps`; `replacement` says
-    whether an iid batch may hold a row twice. The chain starts at θ ~ N(init_mean, init_var), p ~ N(0, 1). With `at`,
-    an increasing list of step numbers, the results are arrays: what the run had come to by each of them. An unstable
-    step gives infinity once the moments overflow.
+    The chain starts at θ ~ N(init_mean, init_var), p ~ N(0, 1).
 
     Paper: sums over X_0 ... X_{L−1} and X_1 ... X_L are mixed. We: average X_1 ... X_L, because the start is no sample
     (erratum A19).
 
-    >>> import strang
-    >>> sgld, data = strang.SGLD(), np.array([0.5, 1.5])
-    >>> run = finite_time(
-    ...     strang.spell(sgld, "euler"), sgld, data=data, batch_order="full", step_size=0.1, steps=1001, burn_in=1000
-    ... )
-    >>> round(run.bias, 9), round(1 / 3 / (1 - 0.1 * 3 / 2) - 1 / 3, 9)  # by then that of the invariant measure
-    (0.058823529, 0.058823529)
+    Args:
+        step, dynamics: a step from `strang.spell`, and SGLD or SGHMC with its numbers.
+        data: the rows x_i ~ N(θ, noise_var).
+        batch_size, batch_order: as for `strang.data.arrays`.
+        replacement: whether an iid batch may hold a row twice.
+        step_size: a number, or a function of the (whole, float) step numbers l = 1 ... `steps`.
+        steps, burn_in: the number of steps L, and how many of them are left out of the average.
+        init_mean, init_var: of the starting position.
+        prior_var, noise_var: of the model.
+        at: increasing step numbers; the results are then arrays: those of the run up to each of them.
+
+    Returns:
+        The bias, the MSE, the mean and the true value; an unstable step gives infinity once the moments overflow.
+
+    Raises:
+        InputError: if the dynamics is not linear on a Gaussian or an argument is out of range.
+
+    Example:
+        >>> import strang
+        >>> sgld, data = strang.SGLD(), np.array([0.5, 1.5])
+        >>> settings = {"batch_order": "full", "step_size": 0.1, "steps": 1001, "burn_in": 1000}
+        >>> run = finite_time(strang.spell(sgld, "euler"), sgld, data=data, **settings)
+        >>> round(run.bias, 9), round(1 / 3 / (1 - 0.1 * 3 / 2) - 1 / 3, 9)  # by then that of the invariant measure
+        (0.058823529, 0.058823529)
     """
-    data = check(dynamics, data, steps, burn_in, (init_var, prior_var, noise_var))
+    data = check(dynamics, data, steps, burn_in, init_mean, (init_var, prior_var, noise_var))
     order = make_order(len(data), batch_size, batch_order, replacement=replacement)
     stops = check_stops([steps] if at is None else at, burn_in, steps)
     target = posterior(data, prior_var, noise_var)
     if order.full or order.independent:
         repeats = isinstance(order, Independent) and order.replacement
-        plan = independent_period(data, order.batch_size, repeats, prior_var, noise_var, BLOCK)
+        period = independent_period(data, order.batch_size, repeats, prior_var, noise_var, BLOCK)
     else:
-        plan = sweep_period(data, order, prior_var, noise_var)
-    sizes = check_sizes(step_size, steps, len(plan.slope))
+        period = sweep_period(data, order, prior_var, noise_var)
+    sizes = check_sizes(step_size, steps, len(period.slope))
     with np.errstate(over="ignore", invalid="ignore"):
-        chain = Chain(step_maps(step, dynamics, plan, sizes), sizes, burn_in, plan, target)
+        chain = Chain(step_maps(step, dynamics, period, sizes), sizes, burn_in, period, target)
         bias, mse = errors(chain, initial_moments(dynamics, init_mean - target.mean, init_var), stops)
     truth = target.mean**2 + 1 / target.precision
     if at is None:
@@ -205,7 +207,9 @@ def errors(chain: Chain, moments: np.ndarray, stops: np.ndarray) -> tuple[np.nda
     return np.where(np.isfinite(bias), bias, np.inf), np.where(np.isfinite(mse), mse, np.inf)
 
 
-def check(dynamics: Any, data: Any, steps: int, burn_in: int, variances: tuple[float, ...]) -> np.ndarray:
+def check(
+    dynamics: Any, data: Any, steps: int, burn_in: int, init_mean: float, variances: tuple[float, ...]
+) -> np.ndarray:
     """Refuse what has no exact answer or no meaning; the data as floats."""
     if not is_linear(dynamics):
         raise InputError(
@@ -216,7 +220,9 @@ def check(dynamics: Any, data: Any, steps: int, burn_in: int, variances: tuple[f
         raise InputError(f"data has shape {data.shape}; write a one-dimensional array of finite numbers.")
     if not 0 <= burn_in < steps:
         raise InputError(f"burn_in is {burn_in} of {steps} steps; write a number from 0 to {steps - 1}.")
-    if not all(variance > 0 or (variance == 0 and i == 0) for i, variance in enumerate(variances)):
+    if not math.isfinite(init_mean):
+        raise InputError(f"init_mean is {init_mean}; write a finite number.")
+    if not (0 <= variances[0] < math.inf and min(variances[1:]) > 0 and sum(1 / v for v in variances[1:]) > 0):
         raise InputError(f"init_var, prior_var and noise_var are {variances}; write init_var >= 0 and the others > 0.")
     return data
 
@@ -231,7 +237,7 @@ def check_stops(at: Sequence[int], burn_in: int, steps: int) -> np.ndarray:
 
 
 def check_sizes(step_size: float | Schedule, steps: int, length: int) -> np.ndarray:
-    """h_1 ... h_L in double precision, a row a period; one row if all are equal."""
+    """h_1 ... h_L in double precision, a row per period; one row if all are equal."""
     if callable(step_size):
         with jax.enable_x64(True):  # so that a schedule written in JAX is not rounded
             sizes = np.broadcast_to(np.asarray(step_size(np.arange(1.0, steps + 1)), float), steps)

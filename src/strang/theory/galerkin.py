@@ -16,6 +16,7 @@ because P_1 P_2 f is P_1 applied to the function P_2 f (erratum A7).
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import combinations, permutations
@@ -29,24 +30,28 @@ from strang.data.orders import BatchOrder, order_class
 from strang.dynamics import SGHMC, SGLD
 from strang.integrators.words import Step, spell
 from strang.theory.cubature import gauss_hermite
+from strang.theory.linear import UNOPTIMISED
 from strang.util.errors import InputError
 
 MAX_BATCHES = 10  # a random order takes 2^R products of matrices
-ENOUGH = {1: 1000, 2: 16, 3: 10, 4: 7}  # nodes for each of so many normals: errors < 1e-9 on a double well, h <= 0.3
-SMALL = 200  # functions up to which all eigenvalues cost nothing
-QUICK = {"xla_backend_optimization_level": 0}  # compiling takes longer than running
+MAX_NODES = {
+    1: 1000,
+    2: 16,
+    3: 10,
+    4: 7,
+}  # nodes per normal by normals per step: error < 1e-9 on a double well, h <= 0.3
+MAX_DENSE_SIZE = 200  # matrices up to this size have all their eigenvalues computed, which is fast and safe
 Function = Callable[[Any], Any]
-Rule = tuple[np.ndarray, np.ndarray]
 
 
 class Operator(NamedTuple):
-    """Of a step: column c of `matrix` is P φ_c, and `seen` is E f at the step's end, both in the basis φ.
+    """Of a step: column c of `matrix` is P φ_c, and `value` is E f at the step's end, both in the basis φ.
 
-    Of several steps: `matrix` is their product and `seen` the sum of E f over their ends, both averaged over the order.
+    Of several steps: `matrix` is their product and `value` the sum of E f over their ends, averaged over the order.
     """
 
     matrix: np.ndarray
-    seen: np.ndarray
+    value: np.ndarray
 
 
 class Space(NamedTuple):
@@ -61,17 +66,9 @@ class Space(NamedTuple):
     scale: np.ndarray
 
 
-class Rules(NamedTuple):
-    """Nodes and weights along the first coordinate, along the second, and of the normals (normals x nodes)."""
-
-    first: Rule
-    second: Rule
-    normals: Rule
-
-
 @dataclass(frozen=True)
 class Mean:
-    """The full gradient. Two of the same gradients are equal, so that they share a compilation."""
+    """The full gradient; equal for equal gradients, so that one compilation serves them all."""
 
     gradients: tuple[Function, ...]
 
@@ -108,20 +105,18 @@ def hermite(x: np.ndarray, top: int) -> np.ndarray:
     return values
 
 
-def rules_for(tops: tuple[int, int], noises: int) -> Rules:
-    """Gauss rules exact for affine gradients, with half as many nodes again for others.
+def normals_rule(noises: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes (normals x nodes) and weights of a Gauss rule over the normals of a step.
 
-    A product of two polynomials of degree n needs n + 1 nodes; one of degree n in a normal n/2 + 1. Where a step has
-    several normals they get fewer: what is lost are high powers of √h, and nothing of what low degrees need.
+    A polynomial of degree n in a normal needs n/2 + 1 nodes. Where a step has several normals they get fewer: what is
+    lost are high powers of √h, and nothing of what low degrees need.
     """
-    first, second = (gauss_hermite(top + 1 + top // 2) for top in tops)
-    nodes, mass = gauss_hermite(min(tops[0] // 2 + 1, ENOUGH.get(noises, 6)))
-    grid, masses = (np.meshgrid(*[part] * noises, indexing="ij") for part in (nodes, mass))
-    normals = np.stack([part.ravel() for part in grid]), np.prod([part.ravel() for part in masses], axis=0)
-    return Rules(first, second, normals)
+    nodes, weights = gauss_hermite(min(degree // 2 + 1, MAX_NODES.get(noises, 6)))
+    grid, products = (np.meshgrid(*[part] * noises, indexing="ij") for part in (nodes, weights))
+    return np.stack([part.ravel() for part in grid]), np.prod([part.ravel() for part in products], axis=0)
 
 
-@partial(jax.jit, static_argnums=(0, 1), compiler_options=QUICK)
+@partial(jax.jit, static_argnums=(0, 1), compiler_options=UNOPTIMISED)
 def _move(step, gradients, dynamics, h, points, normals):
     """Position and coordinates, gradient x point x noise, after a step from each of `points` with each of `normals`."""
 
@@ -140,28 +135,30 @@ def operators(
 ) -> list[Operator]:
     """The operators of one step with each gradient.
 
+    A product of two polynomials of degree n needs n + 1 nodes, for affine gradients; others get half as many again.
     Sums over a product rule go one coordinate at a time, and the nodes of the first coordinate one after the other:
     only the ends that belong to one of them exist at once.
     """
-    (along, along_mass), (across, across_mass), (normals, mass) = rules_for(space.tops, step.noises)
+    (outer, outer_weights), (inner, inner_weights) = (gauss_hermite(top + 1 + top // 2) for top in space.tops)
+    normals, weights = normals_rule(step.noises, space.tops[0])
     i, j = space.exponents.T
-    test = hermite(across, space.tops[1]) * across_mass
+    test = hermite(inner, space.tops[1]) * inner_weights
     images, values = [], []
-    for node in along:
-        points = np.stack([np.full(len(across), node), across])[: len(space.center)]
+    for node in outer:
+        points = np.stack([np.full(len(inner), node), inner])[: len(space.center)]
         start = space.center[:, None] + space.scale[:, None] * points
         position, *ends = map(np.asarray, _move(step, gradients, dynamics, h, start, normals))
         if np.isnan(position).any():
             raise InputError(
-                f"{step.name!r} has no real values at step size {h:g}: a correction for known gradient noise needs its "
-                "share of the noise to be smaller than the whole; write a smaller step_size or gradient_noise."
+                f"{step.name!r} has no real values at step size {h:g}: the known gradient noise exceeds the noise of a "
+                "step; write a smaller step_size or gradient_noise."
             )
         ends = [(end - c) / s for end, c, s in zip(ends, space.center, space.scale, strict=True)]
         first = hermite(ends[0], space.tops[0])
-        second = hermite(ends[-1], space.tops[1]) * mass
+        second = hermite(ends[-1], space.tops[1]) * weights
         images.append(test @ (first @ np.swapaxes(second, -1, -2))[..., i, j])
-        values.append(np.asarray(function(position)) @ mass @ test.T)
-    front = hermite(along, space.tops[0]) * along_mass
+        values.append(np.asarray(function(position)) @ weights @ test.T)
+    front = hermite(outer, space.tops[0]) * outer_weights
     return [
         Operator(np.tensordot(front, image, 1)[i, j], (front @ value)[i, j])
         for image, value in zip(np.stack(images, 1), np.stack(values, 1), strict=True)
@@ -174,7 +171,7 @@ def mean(parts: list[Operator]) -> Operator:
 
 def then(one: Operator, rest: Operator) -> Operator:
     """One after the other: the first step leftmost, E f(X_L) = P_1 P_2 ... P_L f."""
-    return Operator(one.matrix @ rest.matrix, one.seen + one.matrix @ rest.seen)
+    return Operator(one.matrix @ rest.matrix, one.value + one.matrix @ rest.value)
 
 
 def period(steps: list[Operator], kind: type[BatchOrder]) -> tuple[Operator, int]:
@@ -185,31 +182,25 @@ def period(steps: list[Operator], kind: type[BatchOrder]) -> tuple[Operator, int
     """
     if kind.full or kind.independent:
         return mean(steps), 1
-    path = kind(len(steps), 1).path().tolist()
-    if not kind.permuted:
-        return reduce(then, [steps[k] for k in path]), len(path)
-    forth = list(range(len(steps)))
-    if path not in (forth, forth + forth[::-1]):
-        orders = permutations(steps)
-        return mean([reduce(then, [each[k] for k in path]) for each in orders]), len(path)
-    back = len(path) > len(forth)
-    built: dict[tuple[int, ...], Operator] = {(k,): then(one, one) if back else one for k, one in enumerate(steps)}
-    for size in range(2, len(steps) + 1):
+    count = len(steps)
+    path = kind(count, 1).path().tolist()
+    orders = permutations(steps) if kind.permuted else [steps]
+    forth = list(range(count))
+    if not kind.permuted or path not in (forth, forth + forth[::-1]):
+        return mean([reduce(then, [order[k] for k in path]) for order in orders]), len(path)
+
+    def around(one: Operator, inner: Operator) -> Operator:
+        """A step before others, and forth and back also after them."""
+        return then(one, then(inner, one) if len(path) > count else inner)
+
+    built = {frozenset([k]): then(one, one) if len(path) > count else one for k, one in enumerate(steps)}
+    for size in range(2, count + 1):
         built = {
-            batches: mean([around(steps[k], built[without(batches, k)], back) for k in batches])
-            for batches in combinations(range(len(steps)), size)
+            frozenset(batches): mean([around(steps[k], built[frozenset(batches) - {k}]) for k in batches])
+            for batches in combinations(range(count), size)
         }
     (total,) = built.values()
-    return total, len(steps) * (2 if back else 1)
-
-
-def without(batches: tuple[int, ...], one: int) -> tuple[int, ...]:
-    return tuple(k for k in batches if k != one)
-
-
-def around(one: Operator, inner: Operator, back: bool) -> Operator:
-    """A step before others, and forth and `back` also after them."""
-    return then(one, then(inner, one) if back else inner)
+    return total, len(path)
 
 
 def growth(matrix: np.ndarray) -> float:
@@ -217,19 +208,10 @@ def growth(matrix: np.ndarray) -> float:
     rest = matrix[1:, 1:]
     if not np.isfinite(rest).all():
         return float("inf")
-    if len(rest) <= SMALL:
-        return float(np.abs(np.linalg.eigvals(rest)).max())
-    try:
-        return float(np.abs(eigs(rest, k=1, v0=np.ones(len(rest)), tol=1e-6, return_eigenvectors=False)[0]))
-    except ArpackError:  # too many of the same size
-        return float(np.abs(np.linalg.eigvals(rest)).max())
-
-
-def fixed_vector(matrix: np.ndarray) -> np.ndarray:
-    """μ with μ M = μ and μ(1) = 1: the means of the basis functions."""
-    size = len(matrix) - 1
-    rest = np.linalg.solve(np.eye(size) - matrix[1:, 1:].T, matrix[0, 1:])
-    return np.concatenate([[1.0], rest])
+    if len(rest) > MAX_DENSE_SIZE:
+        with suppress(ArpackError):  # too many eigenvalues of the same size
+            return float(np.abs(eigs(rest, k=1, v0=np.ones(len(rest)), tol=1e-6, return_eigenvectors=False)[0]))
+    return float(np.abs(np.linalg.eigvals(rest)).max())
 
 
 def invariant_average(
@@ -244,36 +226,47 @@ def invariant_average(
     center: float = 0.0,
     function: Function = square,
 ) -> float:
-    """E f(q) over all steps of a stationary run in one dimension, f being `function`; infinite if the step is unstable.
+    """Compute E f(q) over all steps of a stationary run in one dimension, without sampling.
 
-    `gradients` are R functions of q that JAX can trace, one for each equally likely batch, each scaled to speak for all
-    data: their mean is the full gradient. `batch_order` is as for `strang.data.arrays`. Any change of the gradients,
-    such as control variates, goes into these functions.
+    Args:
+        step: a word, or a step from `strang.spell`.
+        dynamics: SGHMC or SGLD with its numbers.
+        gradients: R functions of q that JAX can trace, one for each equally likely batch, each an estimate of the full
+            gradient, which is their mean. Any change of the gradients, such as control variates, goes into them.
+        step_size: the step size.
+        batch_order: as for `strang.data.arrays`.
+        degree: the total degree of the polynomials, or that and the largest degree in the momentum, which needs fewer
+            where the gradients are not affine. A moment of this degree that does not exist makes the step count as
+            unstable; with affine gradients of random slopes a lower degree, down to that of the function, may then
+            still be exact.
+        scale, center: of the Gaussian weight: the scales of position and momentum, and the position's center.
+        function: f.
 
-    `degree` is the total degree of the polynomials, or that and the largest degree in the momentum, which needs fewer
-    where the gradients are not affine. `center` and `scale` are those of the Gaussian weight: `scale` of position and
-    momentum. A moment of degree `degree` that does not exist makes the step count as unstable; with affine gradients of
-    random slopes a lower degree, down to that of the function, may then still be exact.
+    Returns:
+        The average; infinity if the step is unstable.
 
-    >>> import strang
-    >>> pull = [lambda q: 2 * q - 1, lambda q: 2 * q + 1]  # K = 2, V = 1
-    >>> found = invariant_average("leimkuhler:ABOBA", strang.SGHMC(3.0), pull, step_size=0.5)
-    >>> round(2 * found, 12), round(float(1 + 0.5**2 / (4 * np.tanh(3 * 0.5 / 2))), 12)  # 1 + h²V/(4 tanh(Dh/2))
-    (1.098402114599, 1.098402114599)
+    Raises:
+        InputError: if an argument is out of range, or the dynamics has more coordinates.
+
+    Example:
+        >>> import strang
+        >>> pull = [lambda q: 2 * q - 1, lambda q: 2 * q + 1]  # K = 2, V = 1
+        >>> average = invariant_average("leimkuhler:ABOBA", strang.SGHMC(3.0), pull, step_size=0.5)
+        >>> round(2 * average, 12), round(float(1 + 0.5**2 / (4 * np.tanh(3 * 0.5 / 2))), 12)  # 1 + h²V/(4 tanh(Dh/2))
+        (1.098402114599, 1.098402114599)
     """
-    tops = check(dynamics, gradients, step_size, batch_order, degree, scale)
+    kind, tops = order_class(batch_order), check(dynamics, gradients, step_size, batch_order, degree, scale)
     coordinates = 2 if tops[1] else 1
     space = polynomials(tops, np.array([center, 0.0])[:coordinates], np.array(scale, float)[:coordinates])
-    each = tuple(gradients)
-    kind = order_class(batch_order)
-    if kind.full:
-        each = (Mean(each),)
+    batches = (Mean(tuple(gradients)),) if kind.full else tuple(gradients)
     with jax.enable_x64(True), np.errstate(over="ignore", invalid="ignore"):
-        steps = operators(spell(dynamics, step), dynamics, each, float(step_size), space, function)
-        total, count = period(steps, kind)
-        if not growth(total.matrix) < 1:
+        steps = operators(spell(dynamics, step), dynamics, batches, float(step_size), space, function)
+        (matrix, value), count = period(steps, kind)
+        if not growth(matrix) < 1:
             return float("inf")
-        return float(fixed_vector(total.matrix) @ total.seen / count)
+        # The means of the basis functions: μ with μ M = μ and μ(1) = 1.
+        rest = np.linalg.solve(np.eye(len(matrix) - 1) - matrix[1:, 1:].T, matrix[0, 1:])
+        return float(np.concatenate([[1.0], rest]) @ value / count)
 
 
 def check(

@@ -1,12 +1,12 @@
-"""On a Gaussian target a step is a linear map, so its invariant measure and its stability are linear algebra.
+"""The invariant measure and the stability of a step on a Gaussian target, where a step is a linear map.
 
-The target is U = K q²/2 in one coordinate, the minibatch gradient K q + δ with E δ = 0, Var δ = V. The maps are read
-off the shipped step function by differentiation: x' = A x + B δ + N ξ, where x are all numbers of the state and x[0]
-is the position. The step size may be complex. Everything is in double precision.
+The target is U = K q²/2 in one coordinate, the minibatch gradient K q + δ with E δ = 0, Var δ = V. The maps are the
+derivatives of the shipped step function: x' = A x + B δ + N ξ, where x are all numbers of the state and x[0] is the
+position. The step size may be complex. Everything is in double precision.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,14 @@ import numpy as np
 
 from strang.util.errors import InputError
 
-TOGETHER = 256  # step sizes: always as many, so that one compilation serves all
-ROUNDING = 1e-12  # how far above 1 a growth factor must be to count; an overdamped step comes as close from below
+CHUNK = 256  # step sizes per call of the compiled function: one shape, one compilation
+MIN_UNSTABLE_EXCESS = 1e-12  # how far above 1 a growth factor must be to count; an overdamped step comes as close to 1
+MIN_CONTRACTION = 1e-12  # how much a step must forget for its invariant covariance to be resolved in double precision
+UNOPTIMISED = {"xla_backend_optimization_level": 0}  # for what takes longer to compile than to run
+
+
+class NotLinear(InputError):
+    """Raised for a dynamics whose steps are not linear maps on a Gaussian."""
 
 
 class Linear(NamedTuple):
@@ -26,24 +32,40 @@ class Linear(NamedTuple):
     noise: np.ndarray
 
 
-def linearise(step, dynamics, precision, h) -> Linear:
-    """The maps of one step on precision K, or of many along the axes of an array `h`."""
+def linearise(step: Any, dynamics: Any, precision: float, h: Any) -> Linear:
+    """Differentiate a step on a Gaussian target: the linear map that it is.
+
+    Args:
+        step, dynamics: a step from `strang.spell`, and its dynamics with its numbers.
+        precision: K of the target N(0, 1/K).
+        h: a step size or an array of them, real or complex.
+
+    Returns:
+        The maps A, B and N, after the axes of `h`.
+
+    Raises:
+        InputError: if the dynamics is not linear on a Gaussian.
+
+    Example:
+        >>> import strang
+        >>> linearise(strang.spell(strang.SGLD, "euler"), strang.SGLD(), 2.0, 0.25).transition[0, 1]  # 1 - hK
+        np.float64(0.5)
+    """
     with jax.enable_x64(True):
         h = np.asarray(h, complex if np.iscomplexobj(h) else float)
-        rows = np.resize(h, (max(1, -(-h.size // TOGETHER)), TOGETHER))  # the last one filled up
-        found = [_maps(step, dynamics, jnp.asarray(precision, h.dtype), jnp.asarray(row)) for row in rows]
-        maps = (np.concatenate(parts)[: h.size] for parts in zip(*found, strict=True))
-        return Linear(*(each.reshape(h.shape + each.shape[1:]) for each in maps))
+        chunks = np.resize(h, (max(1, -(-h.size // CHUNK)), CHUNK))  # the last one filled up
+        maps = [_maps(step, dynamics, jnp.asarray(precision, h.dtype), jnp.asarray(chunk)) for chunk in chunks]
+        joined = (np.concatenate(parts)[: h.size] for parts in zip(*maps, strict=True))
+        return Linear(*(part.reshape(h.shape + part.shape[1:]) for part in joined))
 
 
-# Compiling takes longer than running here, so it is told not to optimise.
-@partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
+@partial(jax.jit, static_argnums=0, compiler_options=UNOPTIMISED)
 def _maps(step, dynamics, precision, sizes):
     start = dynamics.init(jnp.zeros((), sizes.dtype), jnp.zeros((), sizes.dtype))
     if "thermostat" in start._fields:
-        raise InputError("a thermostat's step is not linear, so SGNHT has no exact law on a Gaussian.")
+        raise NotLinear("a thermostat's step is not linear, so SGNHT has no exact law on a Gaussian.")
     if hasattr(dynamics, "inverse_metric"):
-        raise InputError("SGRLD's noise depends on its position, so it has no exact law on a Gaussian.")
+        raise NotLinear("SGRLD's noise depends on its position, so it has no exact law on a Gaussian.")
 
     def move(x, delta, normals, h):
         state = type(start)(*x)
@@ -56,52 +78,108 @@ def _maps(step, dynamics, precision, sizes):
     return jax.vmap(maps)(sizes)
 
 
-def covariance(linear: Linear, gradient_noise=0.0) -> np.ndarray:
-    """Σ = A Σ Aᵀ + N Nᵀ + V B Bᵀ: the invariant covariance under independent minibatches. Transposes are not
-    conjugated, so that a complex step size gives the analytic continuation."""
-    transition, push, noise = linear
-    n = transition.shape[-1]
-    square = noise @ np.swapaxes(noise, -1, -2) + gradient_noise * push[..., :, None] * push[..., None, :]
-    pairs = np.einsum("...ij,...kl->...ikjl", transition, transition).reshape(*transition.shape[:-2], n * n, n * n)
-    flat = np.linalg.solve(np.eye(n * n) - pairs, square.reshape(*square.shape[:-2], n * n, 1))
-    return flat.reshape(square.shape)
+def covariance(linear: Linear, gradient_noise: float = 0.0) -> np.ndarray:
+    """Solve Σ = A Σ Aᵀ + N Nᵀ + V B Bᵀ: the invariant covariance under independent minibatches.
+
+    Args:
+        linear: the maps of a step. Transposes are not conjugated, so that a complex step size gives the analytic
+            continuation.
+        gradient_noise: the variance V of a minibatch gradient.
+
+    Returns:
+        Σ, along the leading axes of the maps.
+
+    Raises:
+        InputError: if double precision cannot resolve Σ.
+
+    Example:
+        >>> covariance(Linear(np.array([[0.5]]), np.array([1.0]), np.array([[3.0]])))  # 9/(1 - 1/4)
+        array([[12.]])
+    """
+    _, push, noise = linear
+    with np.errstate(over="ignore", invalid="ignore"):
+        drive = noise @ np.swapaxes(noise, -1, -2) + gradient_noise * push[..., :, None] * push[..., None, :]
+    return solve_lyapunov(linear.transition, drive)
 
 
-def variance_ratio(step, dynamics, precision, h, gradient_noise=0.0):
-    """Var_h(θ)/Var(θ): the invariant variance of the position over the true one.
+def solve_lyapunov(transition: np.ndarray, drive: np.ndarray) -> np.ndarray:
+    """Σ = A Σ Aᵀ + drive."""
+    n, rates = transition.shape[-1], eigenvalues(transition)
+    with np.errstate(over="ignore", invalid="ignore"):
+        pairs = np.einsum("...ij,...kl->...ikjl", transition, transition).reshape(*transition.shape[:-2], n * n, n * n)
+        try:
+            if (np.abs(1 - rates[..., :, None] * rates[..., None, :]) < MIN_CONTRACTION).any():
+                raise np.linalg.LinAlgError
+            flat = np.linalg.solve(np.eye(n * n) - pairs, drive.reshape(*drive.shape[:-2], n * n, 1))
+        except np.linalg.LinAlgError:
+            raise InputError(
+                "double precision cannot resolve the invariant covariance: the step is at its stability limit, or "
+                "moves the state too little; write a step size, friction and precision of more similar magnitude."
+            ) from None
+    return flat.reshape(drive.shape)
 
-    >>> import strang
-    >>> round(float(variance_ratio(strang.spell(strang.SGLD, "euler"), strang.SGLD(), 1.0, 0.5)), 12)  # 1/(1 - hK/2)
-    1.333333333333
+
+def eigenvalues(transition: np.ndarray) -> np.ndarray:
+    """The eigenvalues of each map; NaN where a noise correction is impossible, so that the map is not finite."""
+    finite = np.isfinite(transition).all((-2, -1))
+    values = np.linalg.eigvals(np.where(finite[..., None, None], transition, 0.0))
+    return np.where(finite[..., None], values, np.nan)
+
+
+def variance_ratio(step: Any, dynamics: Any, precision: float, h: Any, gradient_noise: float = 0.0) -> Any:
+    """Compute Var_h(θ)/Var(θ): the invariant variance of the position over the true one, for any step.
+
+    Args:
+        step, dynamics, precision, h: as for `linearise`.
+        gradient_noise: the variance V of independent minibatch gradients.
+
+    Returns:
+        The ratio for each step size; it has a meaning below the stability limit.
+
+    Raises:
+        InputError: if the dynamics is not linear on a Gaussian, or double precision cannot resolve the ratio.
+
+    Example:
+        >>> import strang
+        >>> ratio = variance_ratio(strang.spell(strang.SGLD, "euler"), strang.SGLD(), 1.0, 0.5)
+        >>> round(float(ratio), 12)  # 1/(1 - hK/2)
+        1.333333333333
     """
     return precision * covariance(linearise(step, dynamics, precision, h), gradient_noise)[..., 0, 0]
 
 
-def spectral_radius(step, dynamics, precision, h):
-    """The growth factor of a step; above 1 it explodes. Infinite where a noise correction is impossible."""
-    transition = linearise(step, dynamics, precision, h).transition
-    possible = np.isfinite(transition).all((-2, -1))
-    growth = np.abs(np.linalg.eigvals(np.where(possible[..., None, None], transition, 0.0))).max(-1)
-    return np.where(possible, growth, np.inf)
+def spectral_radius(step: Any, dynamics: Any, precision: float, h: Any) -> np.ndarray:
+    """The growth factor of a step, unstable above 1; infinite where a noise correction is impossible."""
+    return np.nan_to_num(np.abs(eigenvalues(linearise(step, dynamics, precision, h).transition)).max(-1), nan=np.inf)
 
 
-def stability_limit(step, dynamics, precision, largest: float | None = None) -> float:
-    """The first step size at which the step is no longer stable, or infinity if none is up to `largest`.
+def stability_limit(step: Any, dynamics: Any, precision: float, largest: float | None = None) -> float:
+    """Find the first step size at which a step is no longer stable, to 12 digits, by refining a fine grid.
 
-    By default `largest` is 100/√K. The limit is found on a fine grid, and that cell's refinements, to 12 digits.
+    Args:
+        step, dynamics, precision: as for `linearise`.
+        largest: where the search ends; by default the larger of 100/√K and 100/K.
 
-    >>> import strang
-    >>> round(stability_limit(strang.spell(strang.SGLD, "euler"), strang.SGLD(), 4.0), 9)  # 2/K
-    0.5
+    Returns:
+        The limit, or infinity if there is none up to `largest`.
+
+    Raises:
+        InputError: if the dynamics is not linear on a Gaussian.
+
+    Example:
+        >>> import strang
+        >>> round(stability_limit(strang.spell(strang.SGLD, "euler"), strang.SGLD(), 4.0), 9)  # 2/K
+        0.5
     """
-    largest = 100 / np.sqrt(precision) if largest is None else largest
+    if largest is None:
+        largest = min(100 / min(precision, np.sqrt(precision)), 1e300)
     grid = np.geomspace(largest * 1e-7, largest, 2000)
     while True:
-        unstable = spectral_radius(step, dynamics, precision, grid) > 1 + ROUNDING
+        unstable = spectral_radius(step, dynamics, precision, grid) > 1 + MIN_UNSTABLE_EXCESS
         if not unstable.any():
             return float("inf")
         first = int(unstable.argmax())
-        low, high = grid[max(first - 1, 0)], grid[first]
-        if first == 0 or high - low <= 1e-12 * high:
+        low, high = grid[first - 1] if first else grid[0] * 1e-7, grid[first]
+        if high - low <= 1e-12 * high or high < 1e-280:
             return float(high)
-        grid = np.linspace(low, high, len(grid))
+        grid = np.linspace(low, high, len(grid)) if first else np.geomspace(low, high, len(grid))

@@ -1,4 +1,4 @@
-"""Optimal rates and step sizes, and the closed forms.
+"""Optimal rates and step sizes, from the bounds of the paper and from exact errors.
 
 The bias of a K-th order step is bounded by C1/(Lh) + C2 h^K and its mean square error by C1/(Lh) + C2² h^2K (theorems 2
 and 3). Paper: with any minibatches. We: K = 1 with independent minibatches, whatever the step, because their variance V
@@ -6,6 +6,8 @@ adds a bias of order h V (science, facts 1 and 7); full gradients and sweeps thr
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +20,14 @@ from strang.theory.population import posterior
 from strang.util.errors import InputError, choose
 
 GOALS = ("bias", "mse")
+MAX_SUMMED = 1_000_000  # step sizes held at once
+
+
+class Best(NamedTuple):
+    """A step size (or the factor of a schedule) and the error there."""
+
+    step_size: float
+    error: float
 
 
 class Rates(NamedTuple):
@@ -36,12 +46,21 @@ class Rates(NamedTuple):
 
 
 def rates(order: int, noise: bool = False) -> Rates:
-    """α = 1/(K+1) and rate K/(K+1) for the bias, α = 1/(2K+1) and rate 2K/(2K+1) for the MSE.
+    """Compute the best exponents: α = 1/(K+1), rate K/(K+1) for the bias; α = 1/(2K+1), rate 2K/(2K+1) for the MSE.
 
-    `noise` says that the minibatches are independent, which makes the effective K 1.
+    Args:
+        order: the weak order K of the step.
+        noise: whether minibatches are independent, which makes the effective K 1.
 
-    >>> rates(2)[:3], rates(2, noise=True)[:3]
-    ((2, 0.3333333333333333, 0.6666666666666666), (1, 0.5, 0.5))
+    Returns:
+        The exponents α of the step size C L^−α and the rates of the error L^−rate.
+
+    Raises:
+        InputError: if `order` is below 1.
+
+    Example:
+        >>> rates(2)[:3], rates(2, noise=True)[:3]
+        ((2, 0.3333333333333333, 0.6666666666666666), (1, 0.5, 0.5))
     """
     if order < 1:
         raise InputError(f"order is {order}; rates need a step of order 1 at least.")
@@ -50,19 +69,20 @@ def rates(order: int, noise: bool = False) -> Rates:
 
 
 def exponents(order: int, alpha: float) -> tuple[float, float]:
-    """The rates of bias and MSE at any α: min(1 − α, Kα) and min(1 − α, 2Kα).
+    """Compute the rates at any exponent α of the step size.
 
-    >>> exponents(2, 0.25)
-    (0.5, 0.75)
+    Args:
+        order: the effective order K.
+        alpha: the exponent of the step size C L^−α.
+
+    Returns:
+        The rate of the bias, min(1 − α, Kα), and that of the MSE, min(1 − α, 2Kα).
+
+    Example:
+        >>> exponents(2, 0.25)
+        (0.5, 0.75)
     """
     return min(1 - alpha, order * alpha), min(1 - alpha, 2 * order * alpha)
-
-
-class Best(NamedTuple):
-    """A step size (or the factor of a schedule) and the error there."""
-
-    step_size: float
-    error: float
 
 
 def best_step_size(
@@ -74,14 +94,29 @@ def best_step_size(
     transient: float = 1.0,
     discretisation: float = 1.0,
 ) -> Best:
-    """The minimum of C1/(Lh) + C2 h^K (bias) or C1/(Lh) + C2² h^2K (MSE): h = (C1/(k C L))^(1/(k+1)).
+    """Minimise the bound C1/(Lh) + C2 h^K of the bias, or C1/(Lh) + C2² h^2K of the MSE.
 
-    There C h^k is the second term. `transient` is C1 and `discretisation` C2; with independent minibatches (`noise`) K
-    is 1, and C2 is then the factor of h, such as V/(2 D K0) for θ² under SGHMC.
+    A bound C1/(Lh) + C h^k is least at h = (C1/(k C L))^(1/(k+1)).
 
-    >>> h, error = best_step_size(2, 1000, transient=2.0)
-    >>> round(h, 9), round(error, 9)
-    (0.1, 0.03)
+    Args:
+        order: the weak order K of the step.
+        steps: the number of steps L.
+        noise: whether minibatches are independent: then K is 1 and C2 the factor of h, such as V/(2 D K0) for θ²
+            under SGHMC.
+        goal: `bias` or `mse`.
+        transient: C1.
+        discretisation: C2.
+
+    Returns:
+        The best step size and the bound there.
+
+    Raises:
+        InputError: if a number is not positive or the goal is unknown.
+
+    Example:
+        >>> h, error = best_step_size(2, 1000, transient=2.0)
+        >>> round(h, 9), round(error, 9)
+        (0.1, 0.03)
     """
     if goal not in GOALS:
         raise choose("goal", goal, GOALS)
@@ -89,8 +124,8 @@ def best_step_size(
         raise InputError(
             f"steps, transient and discretisation are {steps}, {transient}, {discretisation}; all must be > 0."
         )
-    effective = rates(order, noise).order
-    power, factor = (effective, discretisation) if goal == "bias" else (2 * effective, discretisation**2)
+    k = rates(order, noise).order
+    power, factor = (k, discretisation) if goal == "bias" else (2 * k, discretisation**2)
     h = (transient / (power * factor * steps)) ** (1 / (power + 1))
     return Best(h, transient / (steps * h) + factor * h**power)
 
@@ -114,106 +149,135 @@ def best_exact_step_size(
     smallest: float | None = None,
     largest: float | None = None,
 ) -> Best:
-    """The h with the least exact |bias| or MSE of θ², or with `shape` the best factor of the schedule h·shape(l).
+    """Find the step size with the least exact bias or MSE of θ² on the Gaussian model.
 
-    Searched on a grid of 49 sizes from `smallest` to `largest`, by default the stability limit (that of the first step)
-    and a millionth of it, and then between the neighbours of the best. Where the bias changes sign its least size is 0:
-    transient and discretisation cancel there, for θ² alone.
+    The search is over a grid of 49 sizes, then between the neighbours of the best. Where the bias changes sign its
+    least size is 0: transient and discretisation cancel there, for θ² alone.
 
-    >>> import strang
-    >>> sgld, data = strang.SGLD(), np.array([0.5, 1.5])
-    >>> best = best_exact_step_size(strang.spell(sgld, "euler"), sgld, data=data, batch_order="full", steps=1000)
-    >>> round(best.step_size, 3)
-    0.085
+    Args:
+        step, dynamics, data, steps, batch_size, batch_order, replacement, burn_in, init_mean, init_var, prior_var,
+            noise_var: as for `finite_time`.
+        goal: `bias`, which is minimised in size, or `mse`.
+        shape: a function of the step numbers l; then the factor h of the schedule h·shape(l) is sought.
+        smallest: where the grid begins; by default a millionth of `largest`.
+        largest: where it ends; by default at the stability limit (of the first step).
+
+    Returns:
+        The best step size, or factor, and the error there.
+
+    Raises:
+        InputError: if the goal is unknown, or as by `finite_time`.
+
+    Example:
+        >>> import strang
+        >>> sgld, data = strang.SGLD(), np.array([0.5, 1.5])
+        >>> best = best_exact_step_size(strang.spell(sgld, "euler"), sgld, data=data, batch_order="full", steps=1000)
+        >>> round(best.step_size, 3)
+        0.085
     """
     if goal not in GOALS:
         raise choose("goal", goal, GOALS)
+    settings: dict[str, Any] = {"batch_size": batch_size, "batch_order": batch_order, "replacement": replacement}
+    settings |= {"init_mean": init_mean, "init_var": init_var, "prior_var": prior_var, "noise_var": noise_var}
+    run = partial(finite_time, step, dynamics, data=data, steps=steps, burn_in=burn_in, **settings)
 
     def error(log_h: float) -> float:
         h = float(np.exp(log_h))
-        result = finite_time(
-            step,
-            dynamics,
-            data=data,
-            batch_size=batch_size,
-            batch_order=batch_order,
-            replacement=replacement,
-            step_size=h if shape is None else lambda l: h * shape(l),
-            steps=steps,
-            burn_in=burn_in,
-            init_mean=init_mean,
-            init_var=init_var,
-            prior_var=prior_var,
-            noise_var=noise_var,
-        )
-        return abs(getattr(result, goal))
+        return abs(getattr(run(step_size=h if shape is None else lambda l: h * shape(l)), goal))
 
     if largest is None:
         precision = posterior(np.asarray(data, float), prior_var, noise_var).precision
         limit = min(numerical_limit(step, dynamics, precision), 100 / precision**0.5)
         largest = limit / (1.0 if shape is None else float(shape(np.ones(1))[0]))
-    grid = np.linspace(np.log(largest * 1e-6 if smallest is None else smallest), np.log(largest), 49)
-    return search(error, grid)
+    return search(error, np.linspace(np.log(largest * 1e-6 if smallest is None else smallest), np.log(largest), 49))
 
 
 def search(error: Callable[[float], float], grid: np.ndarray) -> Best:
     """The least error over log h: at the best grid point, then between its neighbours."""
 
-    def tamed(log_h: float) -> float:
-        """log error, a finite number also where the step explodes or its noise correction takes too much."""
+    def log_error(log_h: float) -> float:
+        """A finite number also where the step is unstable or its noise correction impossible."""
         try:
             return float(np.log(np.clip(error(log_h), 1e-300, 1e300)))
         except InputError:
             return float(np.log(1e300))
 
-    logs = [tamed(log_h) for log_h in grid]
+    logs = [log_error(log_h) for log_h in grid]
     best = int(np.argmin(logs))
     ends = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    found = minimize_scalar(tamed, bounds=ends, method="bounded", options={"xatol": 1e-7})
-    log_h = float(found.x) if found.fun < logs[best] else float(grid[best])
+    refined = minimize_scalar(log_error, bounds=ends, method="bounded", options={"xatol": 1e-7})
+    log_h = float(refined.x) if refined.fun < logs[best] else float(grid[best])
     return Best(float(np.exp(log_h)), error(log_h))  # where every size is refused, this says why
 
 
 def richardson(coarse: Any, fine: Any, order: int) -> Any:
-    """(2^K b(h/2) − b(h))/(2^K − 1) takes the leading h^K out of averages at step sizes h and h/2.
+    """Remove the leading h^K from averages at step sizes h and h/2: (2^K b(h/2) − b(h))/(2^K − 1).
 
-    With K the order of the bias in h: from 2 to 4 for symmetric steps, from 1 to 2 under independent minibatches.
+    Args:
+        coarse: the average b(h).
+        fine: the average b(h/2).
+        order: the order K of the bias in h.
 
-    >>> richardson(1 + 0.2**2, 1 + 0.1**2, 2)
-    1.0
+    Returns:
+        An average with a bias of order 4 for symmetric steps (K = 2), of order 2 under independent minibatches (K = 1).
+
+    Example:
+        >>> richardson(1 + 0.2**2, 1 + 0.1**2, 2)
+        1.0
     """
     return (2**order * fine - coarse) / (2**order - 1)
 
 
 def power_sum_bounds(alpha: float, steps: int) -> tuple[float, float]:
-    """∫ < Σ_{l=1}^L l^−α < 1 + ∫, both integrals from 1 to L.
+    """Bound a power sum by an integral: ∫ < Σ_{l=1}^L l^−α < 1 + ∫, both integrals from 1 to L.
 
     Paper: 1 + ∫ up to L − 1. We: up to L, because α = 1/2, L = 10 breaks the paper's bound (erratum A17).
 
-    >>> low, high = power_sum_bounds(0.5, 4)
-    >>> low < 1 + 2**-0.5 + 3**-0.5 + 0.5 < high
-    True
+    Args:
+        alpha: the exponent α.
+        steps: the number of terms L.
+
+    Returns:
+        The lower and the upper bound.
+
+    Example:
+        >>> low, high = power_sum_bounds(0.5, 4)
+        >>> low < 1 + 2**-0.5 + 3**-0.5 + 0.5 < high
+        True
     """
     integral = np.log(steps) if alpha == 1 else (steps ** (1 - alpha) - 1) / (1 - alpha)
     return float(integral), float(1 + integral)
 
 
 def schedule_sums(step_size: Schedule, order: int, steps: int) -> dict[str, Any]:
-    """Assumption 2 of the paper on a schedule: does S_L diverge, do Σh^(K+1)/S_L and Σh²/S_L² vanish?
+    """Check assumption 2 of the paper on a schedule: does S_L diverge, do Σh^(K+1)/S_L and Σh²/S_L² vanish?
 
-    The sums are given at L = `steps`, steps/10, ... . The verdicts compare the last decades, which proves nothing but
-    tells powers of l and floors apart: S_L diverges if its last increment is that of the decade before or more (to
-    1 %), and a ratio then vanishes if it falls by at least half as many per cent as in the decade before.
+    The verdicts compare the last decades of L, which proves nothing but tells powers of l and floors apart: S_L
+    diverges if its last increment is that of the decade before or more (to 1 %), and a ratio then vanishes if it falls
+    by at least half as many per cent as in the decade before.
     Paper: Σh²/S_L² = 0 with an infinite upper sum. We: its limit in L, because S_L is finite.
 
-    >>> sums = schedule_sums(lambda l: 0.1 * l ** (-1 / 3), 2, 10**5)
-    >>> sums["sum_diverges"], sums["bias_vanishes"], sums["noise_vanishes"]
-    (True, True, True)
-    >>> schedule_sums(lambda l: 0.1 + 0 * l, 2, 10**5)["bias_vanishes"]
-    False
+    Args:
+        step_size: a function of the step numbers l = 1, 2, ...
+        order: the order K.
+        steps: the largest L, at least 1000.
+
+    Returns:
+        The numbers of `steps` L/10^k, ..., L/10, L, the `sum`, `bias_ratio` and `noise_ratio` at each, and the verdicts
+        `sum_diverges`, `bias_vanishes`, `noise_vanishes` and `consistent`.
+
+    Raises:
+        InputError: if `steps` is below 1000.
+
+    Example:
+        >>> sums = schedule_sums(lambda l: 0.1 * l ** (-1 / 3), 2, 10**5)
+        >>> sums["sum_diverges"], sums["bias_vanishes"], sums["noise_vanishes"]
+        (True, True, True)
+        >>> schedule_sums(lambda l: 0.1 + 0 * l, 2, 10**5)["bias_vanishes"]
+        False
     """
     if steps < 1000:
-        raise InputError(f"steps is {steps}; three decades are needed to judge a schedule: write 1000 or more.")
+        raise InputError(f"steps is {steps}; three decades are needed to assess a schedule: write 1000 or more.")
     stops = [steps // 10**k for k in range(len(str(steps)) - 2, -1, -1)]
     total, high, square = decade_sums(step_size, order, stops).T
     increments, bias, noise = np.diff(total), high / total, square / total**2
@@ -237,12 +301,11 @@ def schedule_sums(step_size: Schedule, order: int, steps: int) -> dict[str, Any]
 
 def decade_sums(step_size: Schedule, order: int, stops: Sequence[int]) -> np.ndarray:
     """Σh, Σh^(K+1) and Σh² up to each of the stops."""
-    found, start, sums = [], 0, np.zeros(3)
-    for stop in stops:
-        for first in range(start, stop, 1_000_000):
-            l = np.arange(first + 1.0, min(first + 1_000_000, stop) + 1)
+    sums, totals = np.zeros(3), []
+    for start, stop in pairwise([0, *stops]):
+        for first in range(start, stop, MAX_SUMMED):
+            l = np.arange(first + 1.0, min(first + MAX_SUMMED, stop) + 1)
             h = np.broadcast_to(np.asarray(step_size(l), float), l.shape)
             sums = sums + np.array([h.sum(), (h ** (order + 1)).sum(), (h * h).sum()])
-        found.append(sums)
-        start = stop
-    return np.stack(found)
+        totals.append(sums)
+    return np.stack(totals)

@@ -3,7 +3,7 @@
 A chain x_l = A_l x_{l−1} + B_l δ_l + N_l ξ_l is observed through S = Σ w_l ((q_l + m)² − m² − variance), q the first
 entry of x. Its batches start afresh after every period, in which δ_l = drive_l · v with v = (1, x, Δ): x the state at
 the period's start and Δ the period's random batch sums. Given v the states are Gaussian with means linear in v and
-covariances free of v. So the mean and the variance of the period's share of S, and its covariances with the state at
+covariances free of v. So the mean and the variance of the period's part of S, and its covariances with the state at
 the end, are quadratic forms of v, and averages over v need only moments up to degree 4: with u = (1, x), the vector
 (E u⁴, E[S u²], E[S²]) at the period's end is a matrix times the one at its start.
 """
@@ -48,8 +48,8 @@ def layout_of(width: int) -> Layout:
     pairs = list(combinations_with_replacement(range(width), 2))
     quads = list(combinations_with_replacement(range(width), 4))
 
-    def fold(given, distinct):
-        return np.array([[float(tuple(sorted(g)) == d) for d in distinct] for g in given])
+    def fold(products, distinct):
+        return np.array([[float(tuple(sorted(p)) == d) for d in distinct] for p in products])
 
     return Layout(
         left=np.array([a for a, _ in pairs]),
@@ -96,17 +96,17 @@ def follow(linear: Linear, drive: np.ndarray) -> Flow:
 
 
 def conditional_means(flow: Flow, weights: np.ndarray, shift: float, variance: float, layout: Layout) -> np.ndarray:
-    """The forms E[· | v] of the period's share of S and of the pairs at its end."""
+    """The forms E[· | v] of the period's part of S and of the pairs at its end."""
     weighted = flow.rows * weights[..., None]
-    share = np.swapaxes(flow.rows, -1, -2) @ weighted
-    once = shift * weighted.sum(1)
-    share[:, 0] += once
-    share[:, :, 0] += once
-    share[:, 0, 0] += (weights * (np.einsum("rll->rl", flow.covariance) - variance)).sum(1)
+    part = np.swapaxes(flow.rows, -1, -2) @ weighted
+    linear_part = shift * weighted.sum(1)
+    part[:, 0] += linear_part
+    part[:, :, 0] += linear_part
+    part[:, 0, 0] += (weights * (np.einsum("rll->rl", flow.covariance) - variance)).sum(1)
     pairs = flow.end[:, layout.left, :, None] * flow.end[:, layout.right, None, :]
     pairs = (pairs + np.swapaxes(pairs, -1, -2)) / 2
     pairs[..., 0, 0] += flow.spread[:, layout.left, layout.right]
-    return np.concatenate([share[:, None], pairs], axis=1)
+    return np.concatenate([part[:, None], pairs], axis=1)
 
 
 def conditional_covariances(
@@ -129,14 +129,14 @@ def conditional_covariances(
     quads[..., 0] += spread[:, a, c] * spread[:, b, d] + spread[:, a, d] * spread[:, b, c]
 
     pairs = products[:, layout.left, width + layout.right] + products[:, layout.right, width + layout.left]
-    recalled = 2 * (flow.memory * weights[:, None]) @ np.swapaxes(flow.memory, -1, -2)
-    pairs[..., 0] += recalled[:, layout.left, layout.right]
+    remembered = 2 * (flow.memory * weights[:, None]) @ np.swapaxes(flow.memory, -1, -2)
+    pairs[..., 0] += remembered[:, layout.left, layout.right]
 
-    spreading = flow.covariance @ sources
-    own = 4 * layout.coefficients(np.swapaxes(sources[..., :width], -1, -2) @ spreading[..., :width])
+    spread_sources = flow.covariance @ sources
+    own = 4 * layout.coefficients(np.swapaxes(sources[..., :width], -1, -2) @ spread_sources[..., :width])
     apart, together = moments.pair
-    own[:, 0] += 4 * apart * (sources[..., width:].sum(-1) * spreading[..., width:].sum(-1)).sum(-1)
-    own[:, 0] += 4 * together * (sources[..., width:] * spreading[..., width:]).sum((-1, -2))
+    own[:, 0] += 4 * apart * (sources[..., width:].sum(-1) * spread_sources[..., width:].sum(-1)).sum(-1)
+    own[:, 0] += 4 * together * (sources[..., width:] * spread_sources[..., width:]).sum((-1, -2))
     own[:, 0] += 2 * np.einsum("rk,rkl,rl->r", weights, flow.covariance**2, weights)
     return np.concatenate([quads, pairs, own[:, None]], axis=1)
 

@@ -2,11 +2,11 @@
 
 The sums Δ_1 ... Δ_J of J batches of equal size from one shuffled set are exchangeable: a moment depends only on which
 of its indices coincide. So E[Δ_i Δ_j Δ_k Δ_l] is a sum over set partitions of the four places, each with one constant
-where the indices agree inside its blocks: the constants are kept, not the J⁴ moments. Means are zero throughout.
+where the indices agree inside its blocks: the constants are kept, not the J⁴ moments. The constant of a partition into
+b blocks for sums of n rows is n^b times that for single rows. Means are zero throughout.
 """
 
-from collections.abc import Iterator
-from math import factorial, fsum, perm, prod
+from math import fsum, perm
 from typing import NamedTuple
 
 import numpy as np
@@ -22,55 +22,8 @@ class Exchangeable(NamedTuple):
     quadruple: tuple[float, ...]
 
 
+PARTITIONS = Exchangeable((1, 1), (1, 3, 1), (1, 6, 3, 4, 1))  # how many partitions have each shape
 NOTHING = Exchangeable((0.0,) * 2, (0.0,) * 3, (0.0,) * 5)
-
-
-def set_partitions(count: int) -> Iterator[list[list[int]]]:
-    """All ways to put 0 ... count-1 into blocks.
-
-    >>> [len(list(set_partitions(k))) for k in range(5)]
-    [1, 1, 2, 5, 15]
-    """
-    if count == 0:
-        yield []
-        return
-    for blocks in set_partitions(count - 1):
-        yield [*blocks, [count - 1]]
-        for i, block in enumerate(blocks):
-            yield [*blocks[:i], [*block, count - 1], *blocks[i + 1 :]]
-
-
-def mean_over_rows(powers: list[int], sums: list[float], size: int, replacement: bool) -> float:
-    """E[y_a^i y_b^j ...] over rows a, b, ... drawn one after the other; `sums[k]` is Σ y^k over all rows.
-
-    Without replacement the rows differ, and Möbius inversion over set partitions takes the coincidences out.
-    """
-    if replacement:
-        return prod(sums[power] / size for power in powers)
-    terms = (
-        prod((-1) ** (len(b) - 1) * factorial(len(b) - 1) * sums[sum(powers[i] for i in b)] for b in blocks)
-        for blocks in set_partitions(len(powers))
-    )
-    return fsum(terms) / perm(size, len(powers))
-
-
-def batch_moment(exponents: tuple[int, ...], sums: list[float], size: int, batch: int, replacement: bool) -> float:
-    """E[Δ_1^i Δ_2^j ...] for the exponents i, j, ...: each factor picks a row of its batch, and rows may coincide."""
-    owner = [batch_number for batch_number, exponent in enumerate(exponents) for _ in range(exponent)]
-    total = []
-    for blocks in set_partitions(len(owner)):
-        if any(len({owner[place] for place in block}) > 1 for block in blocks):
-            continue  # two batches never share a row
-        owned = [sum(owner[block[0]] == number for block in blocks) for number in range(len(exponents))]
-        ways = prod(perm(batch, count) for count in owned)
-        if ways:
-            total.append(ways * mean_over_rows([len(block) for block in blocks], sums, size, replacement))
-    return fsum(total)
-
-
-def power_sums(values: np.ndarray) -> list[float]:
-    """Σ y^k for k = 0 ... 4 over centred values."""
-    return [float(len(values)), 0.0, *(fsum(values**power) for power in range(2, 5))]
 
 
 def independent_moments(values: np.ndarray, batch: int, replacement: bool) -> Exchangeable:
@@ -79,39 +32,41 @@ def independent_moments(values: np.ndarray, batch: int, replacement: bool) -> Ex
     >>> independent_moments(np.array([-1.0, 1.0]), 1, True)
     Exchangeable(pair=(0.0, 1.0), triple=(0.0, 0.0, 0.0), quadruple=(0.0, 0.0, 1.0, 0.0, -2.0))
     """
-    sums = power_sums(values)
-    square, cube, fourth = (batch_moment((power,), sums, len(values), batch, replacement) for power in (2, 3, 4))
+    if replacement:
+        square, cube, fourth = (batch * fsum(values**power) / len(values) for power in (2, 3, 4))
+        return Exchangeable((0.0, square), (0.0, 0.0, cube), (0.0, 0.0, square**2, 0.0, fourth - 3 * square**2 / batch))
+    within = sweep_moments(values, batch)  # of one batch all partitions count
+    square, cube, fourth = (float(np.dot(ways, constants)) for ways, constants in zip(PARTITIONS, within, strict=True))
     return Exchangeable((0.0, square), (0.0, 0.0, cube), (0.0, 0.0, square**2, 0.0, fourth - 3 * square**2))
 
 
-def sweep_moments(values: np.ndarray, batch: int, batches: int) -> Exchangeable:
-    """The constants of the first `batches` batches of `batch` rows of a random permutation of centred `values`.
+def sweep_moments(values: np.ndarray, batch: int) -> Exchangeable:
+    """The constants of batches of `batch` rows of a random permutation of centred `values`.
 
-    >>> sweep_moments(np.array([-1.0, 0.0, 1.0]), 1, 2).pair  # E Δ1Δ2 = -1/3, E Δ1² = 2/3
+    >>> sweep_moments(np.array([-1.0, 0.0, 1.0]), 1).pair  # E Δ1Δ2 = -1/3, E Δ1² = 2/3
     (-0.3333333333333333, 1.0)
     """
-    sums = power_sums(values)
-
-    def moment(*exponents):
-        # More indices than batches never occur, so any number will do.
-        return batch_moment(exponents, sums, len(values), batch, False) if len(exponents) <= batches else 0.0
-
-    pair, triple, quadruple = moment(1, 1), moment(1, 1, 1), moment(1, 1, 1, 1)
-    pair_of_three, pair_of_four = moment(2, 1) - triple, moment(2, 1, 1) - quadruple
-    two_pairs = moment(2, 2) - 2 * pair_of_four - quadruple
-    three_of_four = moment(3, 1) - 3 * pair_of_four - quadruple
-    fourth = moment(4) - 4 * three_of_four - 3 * two_pairs - 6 * pair_of_four - quadruple
+    p2, p3, p4 = (fsum(values**power) for power in (2, 3, 4))
+    # Ordered choices of different rows; where there are too few rows these never occur, and any number will do.
+    two, three, four = (max(1, perm(len(values), count)) for count in (2, 3, 4))
+    pair, triple, quadruple = -p2 / two, 2 * p3 / three, (3 * p2**2 - 6 * p4) / four  # E[y_a y_b] and so on
+    pair_of_three, pair_of_four = -p3 / two - triple, (2 * p4 - p2**2) / three - quadruple
+    two_pairs = (p2**2 - p4) / two - 2 * pair_of_four - quadruple
+    three_of_four = -p4 / two - 3 * pair_of_four - quadruple
+    fourth = p4 / len(values) - 4 * three_of_four - 3 * two_pairs - 6 * pair_of_four - quadruple
+    square, cube = p2 / len(values) - pair, p3 / len(values) - 3 * pair_of_three - triple
+    n = batch
     return Exchangeable(
-        (pair, moment(2) - pair),
-        (triple, pair_of_three, moment(3) - 3 * pair_of_three - triple),
-        (quadruple, pair_of_four, two_pairs, three_of_four, fourth),
+        (n**2 * pair, n * square),
+        (n**3 * triple, n**2 * pair_of_three, n * cube),
+        (n**4 * quadruple, n**3 * pair_of_four, n**2 * two_pairs, n**2 * three_of_four, n * fourth),
     )
 
 
 def covariances(rows: np.ndarray, moments: Exchangeable) -> np.ndarray:
     """Cov(f_i · Δ, f_j · Δ) for the rows f_1, f_2, ...
 
-    >>> covariances(np.eye(2), sweep_moments(np.array([-1.0, 0.0, 1.0]), 1, 2)).round(3)
+    >>> covariances(np.eye(2), sweep_moments(np.array([-1.0, 0.0, 1.0]), 1)).round(3)
     array([[ 0.667, -0.333],
            [-0.333,  0.667]])
     """
@@ -223,4 +178,4 @@ def sweep_period(data: np.ndarray, order: BatchOrder, prior_var: float, noise_va
     if not order.permuted:
         return Period(slope[path], (offset + np.add.reduceat(deviations, starts))[path], np.zeros((len(path), 0)))
     draw = np.vstack([np.eye(batches - 1), -np.ones(batches - 1)])
-    return Period(slope[path], offset[path], draw[path], sweep_moments(deviations, batch, batches - 1))
+    return Period(slope[path], offset[path], draw[path], sweep_moments(deviations, batch))

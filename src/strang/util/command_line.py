@@ -1,4 +1,4 @@
-"""What all commands share: how results are printed, and options that several have."""
+"""What all commands share: common options, and the printing of results."""
 
 import json
 from typing import Annotated, Any
@@ -8,18 +8,11 @@ import typer
 from strang.util.numbers import finite
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-Parts = Annotated[
-    int | None, typer.Option(help="Cut each batch in so many parts for processes to share; by default one for each.")
-]
+Parts = Annotated[int | None, typer.Option(help="Parts of each batch, for processes to share; by default one each.")]
 BatchOrder = Annotated[str, typer.Option(help="full, iid, reshuffled, symmetric or cyclic.")]
-Scheduler = Annotated[str | None, typer.Option(help="The address of a Dask scheduler whose workers are to run it.")]
+Scheduler = Annotated[str | None, typer.Option(help="Address of a Dask scheduler, to run on its workers.")]
 
 
 def emit(result: dict[str, Any], as_json: bool, lines: list[str]) -> None:
-    """Print the result as JSON, in which numbers that are not finite are null, or as lines for people."""
+    """Prints the result as JSON (numbers that are not finite become null), or as lines of text."""
     print(json.dumps(finite(result), allow_nan=False) if as_json else "\n".join(lines))
-
-
-def options_in(arguments: dict[str, Any], *without: str) -> dict[str, Any]:
-    """The arguments of a command, but for some: what its `locals()` are when it begins."""
-    return {name: value for name, value in arguments.items() if name not in without}

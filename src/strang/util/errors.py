@@ -1,4 +1,4 @@
-"""The one exception raised for bad input; its text says what was given, what was expected and what to write instead."""
+"""The one exception raised for bad input; its text says what is wrong, what was expected and what to write instead."""
 
 from importlib import import_module
 from typing import Any
@@ -7,16 +7,16 @@ import numpy as np
 
 
 class InputError(ValueError):
-    """Something the caller can mend. The command line prints it and ends with status 2."""
+    """Bad input, which the caller can fix. The command line prints it and ends with status 2."""
 
 
-def choose(what: str, given: object, choices) -> InputError:
-    """An error that lists the choices."""
-    return InputError(f"{what} {given!r} is unknown; choose one of: {', '.join(map(str, choices))}.")
+def choose(what: str, value: object, choices) -> InputError:
+    """The error for an unknown name; it lists the choices."""
+    return InputError(f"{what} {value!r} is unknown; choose one of: {', '.join(map(str, choices))}.")
 
 
 def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
-    """The value, if it is a whole number in these bounds; 1e5 is one too.
+    """Returns the value as an int if it is a whole number within these bounds, else raises; 1e5 is whole too.
 
     >>> whole("steps", 1e5)
     100000
@@ -32,7 +32,7 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
 
 
 def need(module: str, extra: str | None) -> Any:
-    """A module that only an extra brings, or an error that says how to get it."""
+    """Imports a module that an optional extra installs, or raises an error that says how to install it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -45,5 +45,5 @@ def need(module: str, extra: str | None) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """The first line of an error's message, or its type if it has none."""
     return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,4 +1,4 @@
-"""Calls that do not fit a public function's signature become errors that say what to write."""
+"""Turns calls that do not fit a public function's signature into errors that say what to write."""
 
 import inspect
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def front_door(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """The function, which answers arguments that it does not have, or lacks, with an `InputError`.
+    """Decorates a function so that unknown or missing arguments raise an `InputError`.
 
     >>> @front_door
     ... def draw(*, steps, chains=1): ...

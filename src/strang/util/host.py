@@ -1,4 +1,4 @@
-"""A compiled loop of the host inside traced code."""
+"""Host functions, such as loops compiled by Numba, called from traced code."""
 
 import threading
 from collections.abc import Callable
@@ -8,14 +8,14 @@ from typing import Any
 import jax
 import numpy as np
 
-_one_at_a_time = threading.Lock()  # a loop uses all cores by itself, and Numba's plainest thread pool is not shared
+_one_at_a_time = threading.Lock()  # a loop uses all cores, and Numba's basic thread pool cannot be entered twice
 
 
 def on_host(function: Callable, result: Any, *arguments: Any) -> Any:
-    """function(*arguments) computed by the host on NumPy arrays; `result` gives its shapes and dtypes.
+    """Computes function(*arguments) on NumPy arrays of the host; `result` gives its shapes and dtypes.
 
-    Under `vmap` the function gets, and returns, every array with the mapped axis in front, also those that are common.
-    It must be pure: what it returns may depend on its arguments only.
+    The function must be pure. Under `vmap` it gets and returns every array with the mapped axis in front, also arrays
+    that do not depend on that axis.
     """
     return jax.pure_callback(partial(_run, function), result, *arguments, vmap_method="broadcast_all")
 

@@ -1,11 +1,11 @@
-"""Numbers on the host, as JSON can hold them."""
+"""Conversion of numbers for JSON."""
 
 import math
 from typing import Any
 
 
 def finite(value: Any) -> Any:
-    """The value with None for every number that JSON cannot hold, all through lists, tuples and dicts.
+    """Replaces infinite and NaN floats by None, in nested lists, tuples and dicts.
 
     >>> finite({"a": [1.0, float("nan")], "b": "x"})
     {'a': [1.0, None], 'b': 'x'}

@@ -12,19 +12,20 @@ Item = TypeVar("Item")
 
 
 @contextmanager
-def bar(total: int, what: str, show: bool | None) -> Iterator:
-    """Yields a function `done(count, text)`; `show` None means only on a terminal."""
-    show = sys.stderr.isatty() if show is None else show
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, TextColumn("{task.fields[text]}"), console=Console(stderr=True), disable=not show) as shown:
-        task = shown.add_task(what, total=total, text="")
-        yield lambda count, text="": shown.update(task, completed=count, text=text)
+def bar(total: int, what: str, visible: bool | None) -> Iterator:
+    """Shows a progress bar and yields a function `done(count, text)`; `visible` None means only on a terminal."""
+    visible = sys.stderr.isatty() if visible is None else visible
+    columns = BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[text]}")
+    description, screen = TextColumn("{task.description}"), Console(stderr=True)
+    with Progress(description, *columns, console=screen, disable=not visible) as progress:
+        task = progress.add_task(what, total=total, text="")
+        yield lambda count, text="": progress.update(task, completed=count, text=text)
 
 
-def track(items: Iterable[Item], what: str, show: bool | None) -> Iterator[Item]:
-    """The items, with a bar that moves as they are taken."""
+def track(items: Iterable[Item], what: str, visible: bool | None) -> Iterator[Item]:
+    """Yields the items and moves a progress bar as they are taken."""
     items = list(items)
-    with bar(len(items), what, show) as done:
+    with bar(len(items), what, visible) as done:
         for count, item in enumerate(items):
             yield item
             done(count + 1)

@@ -1,8 +1,8 @@
 """Counter-based random numbers: every draw is a pure function of (key, counter), whatever was drawn before.
 
-A key is two uint32 words along the last axis. The generator is Threefry-2x32 with 20 rounds (Salmon et al. 2011), the
-one behind `jax.random`, written as straight-line array code: XLA on CPU runs JAX's own as a loop of tiny kernels, which
-would make random numbers cost twenty times the rest of a small step.
+A key is two uint32 numbers along the last axis. The generator is Threefry-2x32 with 20 rounds (Salmon et al. 2011), the
+one behind `jax.random`, written as straight-line array code: on CPU, XLA runs JAX's own as a loop of tiny kernels, so
+that random numbers would cost twenty times the rest of a small step.
 """
 
 import math
@@ -20,7 +20,7 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
 def threefry(key, a, b):
-    """Two uniform words from a key and a two-word counter."""
+    """Two arrays of 32 random bits from a key and a counter of twice 32 bits."""
     first, second = key[..., 0], key[..., 1]
     keys = (first, second, first ^ second ^ jnp.uint32(0x1BD11BDA))
     a, b = a + keys[0], b + keys[1]
@@ -33,7 +33,7 @@ def threefry(key, a, b):
 
 
 class Keys(NamedTuple):
-    """One stream for each purpose."""
+    """The keys of a chain, one per purpose."""
 
     start: jax.Array
     noise: jax.Array
@@ -43,13 +43,13 @@ class Keys(NamedTuple):
 
 
 def fold(key, a, b=0):
-    """A new key from a key and one or two numbers."""
+    """Derives a key from a key and one or two numbers."""
     a, b = jnp.broadcast_arrays(jnp.asarray(a, jnp.uint32), jnp.asarray(b, jnp.uint32))
     return jnp.stack(threefry(key, a, b), axis=-1)
 
 
 def chain_keys(seed: int, chains: int) -> Keys:
-    """The keys of each chain. Chain number k has the same ones however many chains there are.
+    """The keys of each chain; those of chain number k do not depend on the number of chains.
 
     >>> bool((chain_keys(7, 2).noise == chain_keys(7, 5).noise[:2]).all())
     True
@@ -57,25 +57,25 @@ def chain_keys(seed: int, chains: int) -> Keys:
     return _chain_keys(np.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32), chains)
 
 
-@partial(jax.jit, static_argnums=1)  # op by op it takes a second to compile
+@partial(jax.jit, static_argnums=1)  # without jit, its operations take a second to compile one by one
 def _chain_keys(root, chains: int) -> Keys:
     own = fold(root, jnp.arange(chains, dtype=jnp.uint32))
     return Keys(*fold(own, jnp.arange(len(Keys._fields), dtype=jnp.uint32)[:, None]))
 
 
 def jax_key(key):
-    """The same two words as a key for `jax.random`."""
+    """Converts a key to one for `jax.random`."""
     return jax.random.wrap_key_data(key, impl="threefry2x32")
 
 
 def normals(key, l, like: Tree, copies: int) -> tuple[Tree, ...]:
-    """`copies` trees of standard normals shaped like `like`, as a function of (key, l)."""
+    """Draws `copies` trees of standard normals shaped like `like`, as a function of (key, l)."""
     return as_normals(bits(key, l, like, copies), like)
 
 
 def bits(key, l, like: Tree, copies: int) -> list[list[tuple]]:
-    """The random words of `normals`, for each copy and leaf. It pays to have them in memory before they are used: XLA
-    would compute every pair of them twice, once for each of the two."""
+    """The random bits behind `normals`, per copy and leaf. Keep them in memory before they are used: otherwise XLA
+    computes every pair of them twice, once for each of the two."""
     drawn, used = [], 0
     for _ in range(copies):
         row = []
@@ -88,25 +88,26 @@ def bits(key, l, like: Tree, copies: int) -> list[list[tuple]]:
     return drawn
 
 
-def as_normals(words: list[list[tuple]], like: Tree) -> tuple[Tree, ...]:
+def as_normals(bits: list[list[tuple]], like: Tree) -> tuple[Tree, ...]:
+    """The normals that these bits stand for."""
     leaves, structure = jax.tree.flatten(like)
-    return tuple(jax.tree.unflatten(structure, map(_normal, row, leaves)) for row in words)
+    return tuple(jax.tree.unflatten(structure, map(_normal, row, leaves)) for row in bits)
 
 
-def _normal(words: tuple, leaf):
+def _normal(bits: tuple, leaf):
     """Normals by inverting the distribution function at the midpoints of a symmetric lattice of 2^24 (2^53) cells."""
     if leaf.dtype == jnp.float64:
-        a, b = words
+        a, b = bits
         cell = lax.bitcast_convert_type(a, jnp.int32) * 2.0**21 + (b >> jnp.uint32(11)).astype(jnp.float64)
         parts = [math.sqrt(2) * lax.erf_inv((cell + 0.5) * 2.0**-52)]
     else:
-        cells = [lax.bitcast_convert_type(word, jnp.int32) >> 8 for word in words]
+        cells = [lax.bitcast_convert_type(each, jnp.int32) >> 8 for each in bits]
         parts = [math.sqrt(2) * lax.erf_inv((cell.astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)) for cell in cells]
     return jnp.concatenate(parts)[: leaf.size].astype(leaf.dtype).reshape(leaf.shape)
 
 
 def high_product(a, n):
-    """The upper word of a * n, by halves, since 64-bit integers are off by default."""
+    """The upper 32 bits of a * n, computed by halves, since 64-bit integers are off by default."""
     a_low, a_high = a & jnp.uint32(0xFFFF), a >> jnp.uint32(16)
     if n <= 1 << 16:
         return (a_high * jnp.uint32(n) + ((a_low * jnp.uint32(n)) >> jnp.uint32(16))) >> jnp.uint32(16)
@@ -116,33 +117,28 @@ def high_product(a, n):
     return a_high * high + (carry >> jnp.uint32(16)) + (middle >> jnp.uint32(16))
 
 
-def below(a, b, n: int):
-    """Uniform numbers below n < 2^32 from two words each, as the upper part of a 64-bit product: bias under 2^-33."""
-    upper = high_product(b, n)
+def indices(keys, l, count: int, n: int):
+    """Independent uniform numbers below n as a function of (key, l); the axes are `count`, then keys."""
+    if n <= 1 << 16:  # 32 bits each: no probability is off by more than 2^-16 of itself
+        a, b = threefry(keys, l, jnp.arange(-(-count // 2), dtype=jnp.uint32)[:, None])
+        return high_product(jnp.concatenate([a, b], axis=-2)[..., :count, :], n)
+    a, b = threefry(keys, l, jnp.arange(count, dtype=jnp.uint32)[:, None])
+    upper = high_product(b, n)  # of 64 random bits each, the upper part of the product with n: bias under 2^-33
     lower = a * jnp.uint32(n) + upper
     return high_product(a, n) + (lower < upper).astype(jnp.uint32)
 
 
-def indices(keys, l, count: int, n: int):
-    """`count` independent uniform numbers below n for each of many keys, as a function of (key, l): count, then key."""
-    if n <= 1 << 16:  # one word each: no probability is off by more than 2^-16 of itself
-        a, b = threefry(keys, l, jnp.arange(-(-count // 2), dtype=jnp.uint32)[:, None])
-        return high_product(jnp.concatenate([a, b], axis=-2)[..., :count, :], n)
-    a, b = threefry(keys, l, jnp.arange(count, dtype=jnp.uint32)[:, None])
-    return below(a, b, n)
-
-
 def salts(keys, n: int) -> tuple:
-    """What `permute` needs of its keys: two words a round."""
-    rounds = 6 if n >= 64 else 16  # pairs of places are uniform to 1e-3 from 4 on; small ranges mix more slowly
+    """What `permute` needs of its keys: twice 32 bits per round."""
+    rounds = 6 if n >= 64 else 16  # from 4 rounds on, pairs are uniform to 1e-3; small ranges mix more slowly
     return tuple(threefry(keys, jnp.uint32(k), jnp.uint32(n)) for k in range(rounds))
 
 
 def permute(salts: tuple, index, n: int):
-    """Where a random permutation of 0..n-1, chosen by the salts, sends each index; no permutation is ever stored.
+    """Applies a random permutation of 0..n-1, chosen by the salts, to each index without storing the permutation.
 
     A Feistel network on index = left + columns * right: each half round adds a hash of one half to the other, modulo
-    that half's range, which is a bijection. Where columns * rows exceeds n, the walk goes on until it is back inside.
+    that half's range, which is a bijection. Where columns * rows exceeds n, it is repeated until the index is below n.
     """
     columns, rows = grid(n)
 

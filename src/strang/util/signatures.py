@@ -1,4 +1,4 @@
-"""Defaults read off the signature they stand in, so that they are written down once."""
+"""Defaults read from function signatures, so that they are written down only once."""
 
 import inspect
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def defaults(function: Callable, *without: str) -> dict[str, Any]:
-    """The keyword arguments of a function with their defaults, but for those named.
+    """The keyword-only arguments of a function with their defaults, except those in `without`.
 
     >>> defaults(lambda a, *, b=1, c=None: None, "c")
     {'b': 1}
@@ -16,9 +16,18 @@ def defaults(function: Callable, *without: str) -> dict[str, Any]:
 
 
 def renamed(settings: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """The settings with other names for some of them, in their order.
+    """Renames some settings and keeps their order.
 
     >>> renamed({"a": 1, "b": 2}, {"a": "x"})
     {'x': 1, 'b': 2}
     """
     return {names.get(name, name): value for name, value in settings.items()}
+
+
+def without(arguments: dict[str, Any], *names: str) -> dict[str, Any]:
+    """All but the arguments named, of what a function's `locals()` are when it begins.
+
+    >>> without({"a": 1, "b": 2}, "a")
+    {'b': 2}
+    """
+    return {name: value for name, value in arguments.items() if name not in names}

@@ -1,6 +1,7 @@
-"""Vectors of 16 numbers in single precision, for loops of which Numba makes none by itself: sums and products over a
-loop become vector code only where it may reassociate them, and then their bits differ from one compilation to the next.
-Written in LLVM's own vectors they are the same on every machine.
+"""Vectors of 16 single-precision numbers in LLVM's own vector type, for loops compiled by Numba.
+
+By itself, Numba vectorises sums and products over a loop only where it may reassociate them, and then their bits differ
+from one compilation to the next. Explicit vectors give the same bits on every machine.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 LANES = 16
-in_llvm: Any = intrinsic  # whose declared type does not know of the first argument
+in_llvm: Any = intrinsic  # its declared type lacks the first argument
 COMPILE: dict[str, Any] = {"nogil": True, "error_model": "numpy", "cache": True}
 INLINE = {**COMPILE, "inline": "always"}  # within loops: calls would count references to their arrays
 
@@ -21,25 +22,25 @@ ZEROS, ONES = (ir.Constant(VECTOR, [value] * LANES) for value in (0.0, 1.0))
 
 
 def aligned(rows: int, blocks: int) -> np.ndarray:
-    """Rows of so many vectors, which begin at cache lines, so that none lies across two."""
+    """Allocates rows of `blocks` vectors that begin at cache lines, so that no vector lies across two."""
     memory = np.empty((rows * blocks + 1) * LANES, np.float32)
     start = -memory.ctypes.data % 64 // 4
     return memory[start : start + rows * blocks * LANES].reshape(rows, blocks * LANES)
 
 
 def open_arrays(context, builder, kinds, values) -> list:
-    """The arrays among the arguments."""
+    """Opens those arguments that are arrays."""
     pairs = [pair for pair in zip(kinds, values, strict=True) if isinstance(pair[0], types.Array)]
     return [context.make_array(kind)(context, builder, value) for kind, value in pairs]
 
 
 def length(builder, array):
-    """How many rows, or numbers, an array has."""
+    """The length of an array's first axis."""
     return cgutils.unpack_tuple(builder, array.shape)[0]
 
 
 def place(builder, array, block):
-    """Where a block of an array begins."""
+    """A pointer to a block of an array."""
     start = builder.gep(array.data, [builder.mul(block, ir.Constant(LONG, LANES))])
     return builder.bitcast(start, VECTOR.as_pointer())
 
@@ -49,7 +50,7 @@ def load(builder, array, block):
 
 
 def spread(builder, number, kind):
-    """The number in every lane."""
+    """Copies the number into every lane."""
     first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(LANE, 0))
     return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(PLACES, [0] * LANES))
 

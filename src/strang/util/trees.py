@@ -1,5 +1,6 @@
 """Vector arithmetic on pytrees. Every operation keeps the dtype of the leaves it updates."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -7,9 +8,14 @@ import jax.numpy as jnp
 
 Tree = Any
 
+add = partial(jax.tree.map, jnp.add)
+subtract = partial(jax.tree.map, jnp.subtract)
+multiply = partial(jax.tree.map, jnp.multiply)  # coordinate by coordinate
+zeros = partial(jax.tree.map, jnp.zeros_like)
+
 
 def cast(number, like):
-    """`number` in the dtype of `like`, so that a float64 step size does not promote a float32 position."""
+    """Converts a number to the dtype of `like`, so that a float64 step size does not promote a float32 position."""
     return jnp.asarray(number).astype(like.dtype)
 
 
@@ -27,24 +33,9 @@ def scale(a, x: Tree) -> Tree:
     return jax.tree.map(lambda x: cast(a, x) * x, x)
 
 
-def add(x: Tree, y: Tree) -> Tree:
-    """x + y."""
-    return jax.tree.map(jnp.add, x, y)
-
-
-def subtract(x: Tree, y: Tree) -> Tree:
-    """x - y."""
-    return jax.tree.map(jnp.subtract, x, y)
-
-
-def multiply(x: Tree, y: Tree) -> Tree:
-    """x y, coordinate by coordinate."""
-    return jax.tree.map(jnp.multiply, x, y)
-
-
 def dot(x: Tree, y: Tree):
-    """Sum of products over all coordinates, in single precision at least, never conjugated: the certificate evaluates
-    it at complex points."""
+    """x·y over all coordinates, in single precision at least, and never conjugated: the certificate evaluates it at
+    complex points."""
     leaves = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
     wide = [(jnp.promote_types(a.dtype, jnp.float32), a, b) for a, b in leaves]
     return sum(jnp.sum(a.astype(dtype) * b.astype(dtype)) for dtype, a, b in wide)
@@ -56,17 +47,12 @@ def size(x: Tree) -> int:
 
 
 def mean(x: Tree) -> float:
-    """The mean over all coordinates.
+    """Mean over all coordinates.
 
     >>> mean({"a": jnp.ones(3), "b": jnp.asarray(5.0)})
     2.0
     """
     return float(sum(leaf.sum() for leaf in jax.tree.leaves(x))) / size(x)
-
-
-def zeros(x: Tree) -> Tree:
-    """Zeros like x."""
-    return jax.tree.map(jnp.zeros_like, x)
 
 
 def alike(x: Tree, y: Tree) -> bool:
@@ -75,7 +61,5 @@ def alike(x: Tree, y: Tree) -> bool:
 
 
 def spread(value, like: Tree) -> Tree:
-    """A tree shaped like `like`: `value` itself if it has that structure, else the one number `value` at every leaf."""
-    if alike(value, like):
-        return value
-    return jax.tree.map(lambda _: value, like)
+    """Repeats `value` at every leaf of `like`, unless it already has that structure."""
+    return value if alike(value, like) else jax.tree.map(lambda _: value, like)

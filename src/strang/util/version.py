@@ -1,4 +1,4 @@
-"""The version of this package, and of what numbers are made with."""
+"""Versions of Strang and of the packages that decide its numbers."""
 
 import importlib.metadata
 import platform
@@ -8,6 +8,6 @@ DEPENDENCIES = ("jax", "jaxlib", "numpy")
 
 
 def versions(*further: str) -> dict[str, str]:
-    """What the numbers are made with; `further` are more packages to name."""
-    found = {name: importlib.metadata.version(name) for name in (*DEPENDENCIES, *further)}
-    return {"strang": __version__, "python": platform.python_version(), "machine": platform.machine(), **found}
+    """Versions of Strang, Python, the machine and the packages below; `further` names more packages."""
+    packages = {name: importlib.metadata.version(name) for name in (*DEPENDENCIES, *further)}
+    return {"strang": __version__, "python": platform.python_version(), "machine": platform.machine(), **packages}

@@ -1,183 +1,160 @@
 """Expected counts of topics in documents, E[n_kw | φ, documents], by collapsed Gibbs sampling with φ held fixed.
 
 P(z_i = k | rest) ∝ (α_k + n_k) φ_kw with n the counts of the document's other tokens. A document starts from topics
-drawn at a short fixed point of its shares, so that few sweeps are needed to forget the start; the topics of all sweeps
-after the first half are counted. φ is (V, K) in single precision, a word's topics contiguous.
+drawn at a short fixed point of its topic weights, so that few sweeps are needed to forget the start; the topics of all
+sweeps after the first half are counted. φ is (V, K) in single precision, a word's topics contiguous.
 
-The result depends neither on the number of threads nor on how documents are shared out: every document has a generator
-of its own, and every word's counts are whole numbers added by one thread.
+The result depends neither on the number of threads nor on how documents are assigned to them: every document has a
+random generator of its own, and every word's counts are whole numbers added by one thread.
 """
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
-from strang.lda.kernels.choice import NONE, add_up, choose, move_and_add_up, total_of
-from strang.lda.kernels.documents import Documents, as_documents, frozen, slices
+from strang.lda.kernels.choice import NO_TOPIC, add_up, draw_topic, move_and_add_up, total_of
+from strang.lda.kernels.documents import Documents, as_documents, kept_sweeps, read_only, slices
 from strang.util.errors import InputError
 from strang.util.simd import COMPILE, INLINE, LANES, aligned
 
-FIXED_POINT = 5  # iterations before the first sweep
-RUNS = 8  # a thread: few enough to cost nothing, enough that all end at about the same time
-BLOCK = 64  # neighbouring words whose counts one thread adds up: their memory touches
-GRAIN = 20_000  # tokens, once for every sweep, that are worth a thread
+FIXED_POINT_STEPS = 5  # before the first sweep
+RUNS_PER_THREAD = 8  # few enough to cost nothing, enough that all threads end at about the same time
+WORD_BLOCK = 64  # neighbouring words whose counts one thread adds up: their memory is contiguous
+TOKENS_PER_THREAD = 20_000  # tokens times sweeps that are worth starting a thread
 
 
-class Desk(NamedTuple):
-    """One document being worked on; topics are padded to whole blocks of lanes with zeros."""
+class Workspace(NamedTuple):
+    """Memory for one document during its sweeps; topics are padded with zeros to whole blocks of lanes."""
 
     rows: Any  # φ of its words
-    which: Any  # the row of every token
+    row_of: Any  # the row of every token
     topics: Any  # of every token
-    base: Any  # α, or the shares with which it starts
-    held: Any  # n, whole numbers
-    pushed: Any
-    running: Any
-    state: Any  # of its generator
+    base: Any  # α, or the topic weights from which it starts
+    counts: Any  # n, whole numbers
+    sums: Any  # of n over sweeps, or of expected counts
+    running: Any  # sums of products, for a draw
+    state: Any  # of the document's random generator
 
 
 @numba.njit(**COMPILE)
-def lay_out(phi, words, counts, seed, desk):
-    """Put a document on the desk; returns how many tokens it has."""
-    rows, which, token = desk.rows, desk.which, 0
-    desk.state[0] = seed
-    for j in range(words.shape[0]):
-        word = words[j]
+def load_document(phi, documents, d, seed, work):
+    """Copy document d into the workspace; returns its number of tokens."""
+    indptr, indices, counts = documents
+    rows, row_of, token, first = work.rows, work.row_of, 0, indptr[d]
+    work.state[0] = seed
+    for j in range(first, indptr[d + 1]):
+        row, word = j - first, indices[j]
         for k in range(phi.shape[1]):
-            rows[j, k] = phi[word, k]
+            rows[row, k] = phi[word, k]
         for k in range(phi.shape[1], rows.shape[1]):
-            rows[j, k] = 0
+            rows[row, k] = 0
         for _ in range(counts[j]):
-            which[token] = j
+            row_of[token] = row
             token += 1
     return token
 
 
 @numba.njit(**COMPILE)
-def fixed_point(counts, alpha, steps, desk):
-    """base = α + E[n] where each token's topic is drawn in proportion to base × φ, iterated from equal shares."""
-    rows, base, pushed, running = desk.rows, desk.base, desk.pushed, desk.running
+def fixed_point(counts, alpha, steps, work):
+    """Iterate base = α + E[n], each token's topic drawn in proportion to base × φ, from equal weights."""
+    rows, base, sums, running = work.rows, work.base, work.sums, work.running
     base[: alpha.shape[0]] = 1
     for _ in range(steps):
-        pushed[:] = 0
+        sums[:] = 0
         for j in range(counts.shape[0]):
             add_up(base, rows, j, running)
             total = total_of(running)
-            push = np.float32(counts[j]) / total if total > 0 else np.float32(0)
-            for k in range(pushed.shape[0]):
-                pushed[k] += push * rows[j, k]
+            factor = np.float32(counts[j]) / total if total > 0 else np.float32(0)
+            for k in range(sums.shape[0]):
+                sums[k] += factor * rows[j, k]
         for k in range(alpha.shape[0]):
-            base[k] = alpha[k] + base[k] * pushed[k]
+            base[k] = alpha[k] + base[k] * sums[k]
 
 
 @numba.njit(**COMPILE)
-def first_topics(counts, alpha, tokens, desk):
-    """Topics drawn independently in proportion to shares × φ, the shares at their fixed point."""
-    fixed_point(counts, alpha, FIXED_POINT, desk)
-    rows, which, chosen, base, running, state = desk.rows, desk.which, desk.topics, desk.base, desk.running, desk.state
+def start(phi, documents, d, alpha, seed, fresh, previous, work):
+    """Load document d with its `previous` topics or, if `fresh`, with topics drawn independently in proportion to
+    weights × φ at the fixed point of the weights; returns its number of tokens."""
+    tokens = load_document(phi, documents, d, seed, work)
+    rows, row_of, topics, base, counts, sums, running, state = work
+    if fresh:
+        fixed_point(documents[2][documents[0][d] : documents[0][d + 1]], alpha, FIXED_POINT_STEPS, work)
+        for token in range(tokens):
+            add_up(base, rows, row_of[token], running)
+            topics[token] = draw_topic(running, alpha.shape[0], state)
+    else:
+        topics[:tokens] = previous
+    counts[:] = 0
+    sums[:] = 0
+    base[: alpha.shape[0]] = alpha
     for token in range(tokens):
-        add_up(base, rows, which[token], running)
-        chosen[token] = choose(running, alpha.shape[0], state)
-
-
-@numba.njit(**COMPILE)
-def count_topics(alpha, tokens, desk):
-    """Make the desk ready for sweeps: α, and n of the topics there are."""
-    desk.held[:] = 0
-    for k in range(alpha.shape[0]):
-        desk.base[k] = alpha[k]
-    for token in range(tokens):
-        desk.held[desk.topics[token]] += 1
-
-
-@numba.njit(**INLINE)
-def draw(token, gained, topics, rows, which, chosen, base, held, running, state):
-    """One token's topic anew given the others; `gained` is the topic of the token before, which is not counted yet.
-
-    The desk is given piece by piece: Numba counts references to what it takes out of a tuple, for every token.
-    """
-    move_and_add_up(held, base, rows, which[token], running, gained, chosen[token])
-    chosen[token] = choose(running, topics, state)
-    return chosen[token]
-
-
-@numba.njit(**COMPILE)
-def sweep(topics, tokens, desk, others, other):
-    """Draw every token's topic anew, of two documents in turns: while one waits for its draw, the other computes. The
-    other has at least as many tokens as the first, which may have none."""
-    rows, which, chosen, base, held, _, running, state = desk
-    rows2, which2, chosen2, base2, held2, _, running2, state2 = other
-    gained, gained2 = np.int32(NONE), np.int32(NONE)
-    for token in range(tokens):
-        gained = draw(token, gained, topics, rows, which, chosen, base, held, running, state)
-        gained2 = draw(token, gained2, topics, rows2, which2, chosen2, base2, held2, running2, state2)
-    for token in range(tokens, others):
-        gained2 = draw(token, gained2, topics, rows2, which2, chosen2, base2, held2, running2, state2)
-    if tokens > 0:
-        held[gained] += 1
-    if others > 0:
-        held2[gained2] += 1
-
-
-@numba.njit(**COMPILE)
-def start(phi, documents, d, alpha, seeds, desk):
-    """Document d on the desk, with its first topics; returns how many tokens it has."""
-    indptr, indices, counts = documents
-    here = slice(indptr[d], indptr[d + 1])
-    tokens = lay_out(phi, indices[here], counts[here], seeds[d], desk)
-    first_topics(counts[here], alpha, tokens, desk)
-    count_topics(alpha, tokens, desk)
+        counts[topics[token]] += 1
     return tokens
 
 
+@numba.njit(**INLINE)
+def redraw(token, added, count, rows, row_of, topics, base, counts, running, state):
+    """Draw one token's topic given the others; `added` is the new topic of the token before, not counted yet.
+
+    The workspace is passed field by field: Numba would count references to what it takes out of a tuple, per token.
+    """
+    move_and_add_up(counts, base, rows, row_of[token], running, added, topics[token])
+    topics[token] = draw_topic(running, count, state)
+    return topics[token]
+
+
 @numba.njit(**COMPILE)
-def visit(phi, documents, starts, alpha, seeds, sweeps, kept, order, desk, other):
-    """Topics of the kept sweeps, `kept[token]`, of the documents in `order`, two at a time, the shortest alone if they
-    are odd in number."""
-    dropped = sweeps - kept.shape[1]
-    for i in range(-(order.shape[0] % 2), order.shape[0], 2):
-        tokens = start(phi, documents, order[i], alpha, seeds, desk) if i >= 0 else 0
-        others = start(phi, documents, order[i + 1], alpha, seeds, other)
+def sweep(count, tokens, work, tokens2, work2):
+    """Redraw every token's topic, of two documents in turns: while one waits for its draw, the other computes.
+    The second document has at least as many tokens as the first, which may have none."""
+    rows, row_of, topics, base, counts, _, running, state = work
+    rows2, row_of2, topics2, base2, counts2, _, running2, state2 = work2
+    added, added2 = np.int32(NO_TOPIC), np.int32(NO_TOPIC)
+    for token in range(tokens):
+        added = redraw(token, added, count, rows, row_of, topics, base, counts, running, state)
+        added2 = redraw(token, added2, count, rows2, row_of2, topics2, base2, counts2, running2, state2)
+    for token in range(tokens, tokens2):
+        added2 = redraw(token, added2, count, rows2, row_of2, topics2, base2, counts2, running2, state2)
+    if tokens > 0:
+        counts[added] += 1
+    if tokens2 > 0:
+        counts2[added2] += 1
+
+
+@numba.njit(**COMPILE)
+def sweep_documents(phi, documents, starts, alpha, seeds, sweeps, kept, run, work, work2):
+    """Store the topics of the last sweeps, `kept[token]`, of the documents in `run`, two at a time; the shortest is
+    alone if their number is odd."""
+    dropped, none = sweeps - kept.shape[1], np.empty(0, np.int32)
+    for i in range(-(run.shape[0] % 2), run.shape[0], 2):
+        tokens = start(phi, documents, run[i], alpha, seeds[run[i]], True, none, work) if i >= 0 else 0
+        tokens2 = start(phi, documents, run[i + 1], alpha, seeds[run[i + 1]], True, none, work2)
         for s in range(sweeps):
-            sweep(alpha.shape[0], tokens, desk, others, other)
+            sweep(alpha.shape[0], tokens, work, tokens2, work2)
             if s >= dropped:
-                for token in range(tokens):
-                    kept[starts[order[i]] + token, s - dropped] = desk.topics[token]
-                for token in range(others):
-                    kept[starts[order[i + 1]] + token, s - dropped] = other.topics[token]
+                if i >= 0:
+                    kept[starts[run[i]] : starts[run[i] + 1], s - dropped] = work.topics[:tokens]
+                kept[starts[run[i + 1]] : starts[run[i + 1] + 1], s - dropped] = work2.topics[:tokens2]
 
 
 @numba.njit(**COMPILE)
-def add_counts(documents, weights, kept, result, part, parts):
+def add_counts(documents, weights, kept, result, parts, part):
     """Add the kept topics of every `parts`-th block of words to the result, document after document."""
     indptr, indices, counts = documents
     token = 0
     for d in range(weights.shape[0]):
         for j in range(indptr[d], indptr[d + 1]):
             word, end = indices[j], token + counts[j]
-            if word // BLOCK % parts == part:
+            if word // WORD_BLOCK % parts == part:
                 for i in range(token, end):
                     for s in range(kept.shape[1]):
                         result[word, kept[i, s]] += weights[d]
             token = end
-
-
-def expected_counts(phi: np.ndarray, documents: Documents, seeds: np.ndarray, *, sweeps: int, **settings) -> np.ndarray:
-    """Σ_d weights_d E[n_dkw | φ], (V, K); arguments as for `add_up_counts`."""
-    result = np.zeros(phi.shape, np.float32)
-    add_up_counts(phi, documents, seeds, result, sweeps=sweeps, **settings)
-    result /= np.float32(kept_of(sweeps))
-    return result
-
-
-def kept_of(sweeps: int) -> int:
-    """How many sweeps are counted: all after the first half."""
-    return sweeps - sweeps // 2
 
 
 def add_up_counts(
@@ -191,84 +168,75 @@ def add_up_counts(
     weights: np.ndarray | None = None,
     threads: int | None = None,
 ) -> None:
-    """Add Σ_d weights_d n_dkw of every kept sweep to `result`: whole numbers, where the weights are.
+    """Add Σ_d weights_d n_dkw of every kept sweep to `result`: whole numbers, if the weights are whole.
 
-    There is one 64-bit seed a document; `alpha` is one number or one a topic.
+    There is one 64-bit seed per document; `alpha` is one number or one per topic.
     """
-    phi, alpha = frozen(phi, np.float32), as_alpha(alpha, phi.shape[1])
-    documents, seeds = as_documents(documents, phi.shape[0]), frozen(seeds, np.uint64)
-    weights = frozen(np.ones(len(seeds)) if weights is None else weights, np.float32)
+    phi, alpha = read_only(phi, np.float32), as_alpha(alpha, phi.shape[1])
+    documents, seeds = as_documents(documents, phi.shape[0]), read_only(seeds, np.uint64)
+    weights = read_only(np.ones(len(seeds)) if weights is None else weights, np.float32)
     if not len(documents.indptr) - 1 == len(seeds) == len(weights):
         raise InputError(f"{len(seeds)} seeds and {len(weights)} weights for {len(documents.indptr) - 1} documents.")
-    threads = threads or cores(int(documents.counts.sum()) * sweeps)
+    threads = threads or thread_count(int(documents.counts.sum()) * sweeps)
     for part, first, last in slices(documents):
-        starts = frozen(part.tokens, np.int64)
-        kept = np.empty((starts[-1], kept_of(sweeps)), np.int32)
-        given = part, starts, alpha, seeds[first:last], sweeps, kept
-        runs, desks = plan(part, starts, threads, phi.shape[1])
-        share(lambda *work, given=given: visit(phi, *given, *work), runs, desks)
-        found = part, weights[first:last], kept, result
-        share(lambda i, found=found: add_counts(*found, i, threads), range(threads), [()] * threads)
+        starts = read_only(part.tokens, np.int64)
+        kept = np.empty((starts[-1], kept_sweeps(sweeps)), np.int32)
+        visit = partial(sweep_documents, phi, part, starts, alpha, seeds[first:last], sweeps, kept)
+        run_on_threads(visit, *plan_runs(part, starts, threads, phi.shape[1]))
+        add = partial(add_counts, part, weights[first:last], kept, result, threads)
+        run_on_threads(add, range(threads), [()] * threads)
 
 
-def plan(documents: Documents, starts: np.ndarray, threads: int, topics: int) -> tuple[list[np.ndarray], list[tuple]]:
-    """Runs of documents to be visited one after the other, and for each thread two desks on which all have room.
-
-    Pairs of about equal length are dealt out like cards from the longest on, so that all runs have about as much work;
-    within a run the longest are last. `starts` is where each document's tokens begin.
-    """
+def plan_runs(documents: Documents, starts: np.ndarray, threads: int, topics: int) -> tuple[list, list[tuple]]:
+    """Divide documents into runs of about equal work, and allocate two workspaces per thread in which each one fits.
+    Pairs of about equal length are dealt out like cards from the longest on; within a run the longest are last."""
     tokens, words = np.diff(starts), np.diff(documents.indptr)
     order = np.argsort(tokens, kind="stable")
     pair = np.arange(len(order))[::-1] // 2
-    count = min(threads * RUNS, -(-len(order) // 2)) if threads > 1 else 1
+    count = min(threads * RUNS_PER_THREAD, -(-len(order) // 2)) if threads > 1 else 1
     room = int(words.max(initial=1)), int(tokens.max(initial=0)), topics
-    desks = [(desk_for(*room), desk_for(*room)) for _ in range(threads)]
-    return [frozen(order[pair % count == i], np.int64) for i in range(count)], desks
+    workspaces = [(workspace(*room), workspace(*room)) for _ in range(threads)]
+    return [read_only(order[pair % count == i], np.int64) for i in range(count)], workspaces
 
 
-def desk_for(words: int, tokens: int, topics: int) -> Desk:
-    """Room for documents of up to so many distinct words and tokens."""
+def workspace(words: int, tokens: int, topics: int) -> Workspace:
+    """A workspace for documents of up to this many distinct words and tokens."""
     blocks = -(-topics // LANES)
-    base, held, pushed = aligned(3, blocks)
-    which, chosen = np.empty(tokens, np.int32), np.empty(tokens, np.int32)
+    base, counts, sums = aligned(3, blocks)
     rows, running = aligned(words, blocks), aligned(blocks + 1, 1)
-    for small in (rows[0], base, held, pushed, running):  # the other rows when words are laid there
-        small[:] = 0
-    return Desk(rows, which, chosen, base, held, pushed, running, np.zeros(1, np.uint64))
+    for array in (rows[0], base, counts, sums, running):  # the other rows are filled with each document
+        array[:] = 0
+    row_of, topic_of = np.empty(tokens, np.int32), np.empty(tokens, np.int32)
+    return Workspace(rows, row_of, topic_of, base, counts, sums, running, np.zeros(1, np.uint64))
 
 
-def share(work: Callable, parts: Iterable, tools: list[tuple]) -> None:
-    """work(part, *own) for every part, by as many threads as there are tools, each with its own; who is ready takes the
-    next part, and the loops let go of the interpreter."""
-    waiting = deque(parts)
+def run_on_threads(function: Callable, items: Iterable, resources: list[tuple]) -> None:
+    """Call function(item, *own) for every item on as many threads as there are resources; each call has one of them
+    as its own. The compiled loops release the interpreter's lock."""
+    free = list(resources)
 
-    def go_on(own: tuple) -> None:
-        while True:
-            try:
-                part = waiting.popleft()
-            except IndexError:  # none is left
-                return
-            work(part, *own)
+    def call(item) -> None:
+        own = free.pop()  # there is always one: calls run on as many threads
+        function(item, *own)
+        free.append(own)
 
-    if len(tools) == 1:
-        return go_on(*tools)
-    with ThreadPoolExecutor(len(tools) - 1) as pool:
-        others = [pool.submit(go_on, own) for own in tools[1:]]
-        go_on(tools[0])
-    for other in others:
-        other.result()  # or what went wrong there
-    return None
+    if len(free) == 1:
+        for item in items:
+            call(item)
+    else:
+        with ThreadPoolExecutor(len(free)) as pool:
+            list(pool.map(call, items))  # raises the first error of a thread
 
 
-def cores(work: int) -> int:
-    """Cores that this process may use and so much work is worth."""
+def thread_count(work: int) -> int:
+    """Threads to start for this many tokens times sweeps, at most one per core this process may use."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(available, 1 + work // GRAIN)
+    return min(available, 1 + work // TOKENS_PER_THREAD)
 
 
 def as_alpha(alpha: Any, topics: int) -> np.ndarray:
     """α of every topic."""
-    alpha = frozen(np.broadcast_to(np.asarray(alpha, np.float32), (topics,)), np.float32)
+    alpha = read_only(np.broadcast_to(np.asarray(alpha, np.float32), (topics,)), np.float32)
     if not (np.isfinite(alpha) & (alpha > 0)).all():
         raise InputError(f"alpha is {alpha.min()}; write a positive number, or one for each of {topics} topics.")
     return alpha

@@ -1,4 +1,4 @@
-"""Bags of words in normal form: in each document every word once, ids rising, counts positive whole numbers."""
+"""Bags of words. In normal form each document has every word once, with rising ids and positive whole counts."""
 
 from typing import Any, NamedTuple
 
@@ -8,15 +8,30 @@ import numpy as np
 from strang.util.errors import InputError
 
 COMPILE: dict[str, Any] = {"nogil": True, "error_model": "numpy", "cache": True}  # for threads
-MOST = np.iinfo(np.uint16).max  # a larger count is stored as several entries of its word, so that nothing is lost
+MAX_STORED_COUNT = np.iinfo(np.uint16).max  # a larger count is stored as several entries, so that nothing is lost
 
 
 class Bags(NamedTuple):
-    """`lengths` entries a document, one behind the other, each a word's id and how often it is there."""
+    """Documents one after another: document d has `lengths[d]` entries, each the id of a word and its count."""
 
     lengths: np.ndarray
     ids: np.ndarray
     counts: np.ndarray
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Where the entries of each document begin, and the number of all entries."""
+        return np.append(0, np.cumsum(self.lengths))
+
+    @property
+    def owners(self) -> np.ndarray:
+        """The document of each entry."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    def select(self, entries: np.ndarray) -> "Bags":
+        """Only these entries (a mask, or their places), of the same number of documents."""
+        lengths = np.bincount(self.owners[entries], minlength=len(self.lengths))
+        return Bags(lengths, self.ids[entries], self.counts[entries])
 
 
 def check(bags: Bags, vocabulary: int, first: int = 0) -> Bags:
@@ -24,21 +39,20 @@ def check(bags: Bags, vocabulary: int, first: int = 0) -> Bags:
     lengths, ids, counts = bags
     if len(ids) and ids.dtype.kind not in "iu":
         raise InputError(f"word ids have dtype {ids.dtype}; give whole numbers.")
-    whole = counts if counts.dtype.kind in "biu" else as_whole(counts)
-    for what, given, bad in (
-        ("word id", ids, (ids < 0) | (ids >= vocabulary)),
-        ("count", counts, (whole < 0) | (whole > np.iinfo(np.int32).max)),
+    if counts.dtype.kind == "f":
+        counts = np.where((counts == np.floor(counts)) & (np.abs(counts) < 2**53), counts, -1).astype(np.int64)
+    elif counts.dtype.kind not in "biu":
+        raise InputError(f"counts have dtype {counts.dtype}; give whole numbers.")
+    known = f" from 0 to {vocabulary - 1:,}: the vocabulary has {vocabulary:,} words"
+    for what, values, wrong, expected in (
+        ("word id", ids, (ids < 0) | (ids >= vocabulary), known),
+        ("count", bags.counts, (counts < 0) | (counts > np.iinfo(np.int32).max), ", not negative and below 2^31"),
     ):
-        if bad.any():
-            entry = int(np.argmax(bad))
-            document = first + int(np.searchsorted(np.cumsum(lengths), entry, side="right"))
-            expected = (
-                f"whole numbers from 0 to {vocabulary - 1:,}: the vocabulary has {vocabulary:,} words"
-                if what == "word id"
-                else "whole numbers, not negative and below 2^31"
-            )
-            raise InputError(f"document {document:,} has the {what} {given[entry]}; {what}s are {expected}.")
-    return Bags(lengths.astype(np.int64), ids.astype(np.int32), whole.astype(np.int32))
+        if wrong.any():
+            entry = int(np.argmax(wrong))
+            place = f"document {first + bags.owners[entry]:,}"
+            raise InputError(f"{place} has the {what} {values[entry]}; {what}s are whole numbers{expected}.")
+    return Bags(lengths.astype(np.int64), ids.astype(np.int32), counts.astype(np.int32))
 
 
 def check_indptr(indptr: np.ndarray) -> np.ndarray:
@@ -50,56 +64,40 @@ def check_indptr(indptr: np.ndarray) -> np.ndarray:
     return indptr
 
 
-def as_whole(counts: np.ndarray) -> np.ndarray:
-    """Floats as whole numbers, those that are none as -1."""
-    if counts.dtype.kind != "f":
-        raise InputError(f"counts have dtype {counts.dtype}; give whole numbers.")
-    fits = np.isfinite(counts) & (counts == np.floor(counts)) & (np.abs(counts) < 2**53)
-    return np.where(fits, counts, -1).astype(np.int64)
-
-
 def tidy(bags: Bags) -> Bags:
     """Normal form: entries of one word added up, zeros left out, ids rising."""
-    lengths, ids, counts = bags
-    document = np.repeat(np.arange(len(lengths)), lengths)
-    key = document * (int(ids.max(initial=0)) + 1) + ids
+    key = bags.owners * (int(bags.ids.max(initial=0)) + 1) + bags.ids
     if (key[1:] <= key[:-1]).any():
         order = np.argsort(key, kind="stable")
-        key, document, ids, counts = key[order], document[order], ids[order], counts[order]
-        begins = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
-        document, ids = document[begins], ids[begins]
-        counts = np.add.reduceat(counts.astype(np.int64), begins)
-    kept = counts > 0
-    if not kept.all():
-        document, ids, counts = document[kept], ids[kept], counts[kept]
-    return Bags(np.bincount(document, minlength=len(lengths)), ids, counts)
+        key = key[order]
+        begins = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+        totals = np.add.reduceat(bags.counts[order].astype(np.int64), begins)
+        bags = bags.select(order[begins])._replace(counts=totals)
+    positive = bags.counts > 0
+    return bags if positive.all() else bags.select(positive)
 
 
 def split_large(bags: Bags) -> Bags:
-    """Counts above MOST as several entries."""
-    lengths, ids, counts = bags
-    if counts.max(initial=0) <= MOST:
+    """Store counts above MAX_STORED_COUNT as several entries."""
+    if bags.counts.max(initial=0) <= MAX_STORED_COUNT:
         return bags
-    document = np.repeat(np.arange(len(lengths)), lengths)
-    times = -(-counts // MOST)
-    entries = np.repeat(np.where(times > 1, MOST, counts), times)
-    entries[np.cumsum(times) - 1] = counts - (times - 1) * MOST
-    return Bags(np.bincount(np.repeat(document, times), minlength=len(lengths)), np.repeat(ids, times), entries)
+    times = -(-bags.counts // MAX_STORED_COUNT)
+    counts = np.full(times.sum(), MAX_STORED_COUNT, bags.counts.dtype)
+    counts[np.cumsum(times) - 1] = bags.counts - (times - 1) * MAX_STORED_COUNT
+    return bags.select(np.repeat(np.arange(len(times)), times))._replace(counts=counts)
 
 
-def take(bags: Bags, numbers: np.ndarray) -> Bags:
+def take(bags: Bags, documents: np.ndarray) -> Bags:
     """These documents, in this order."""
-    lengths = bags.lengths[numbers]
-    starts = np.cumsum(bags.lengths) - bags.lengths
-    total = int(lengths.sum())
-    ids, counts = np.empty(total, bags.ids.dtype), np.empty(total, bags.counts.dtype)
-    copy_runs(starts[numbers], lengths, np.cumsum(lengths) - lengths, bags.ids, bags.counts, ids, counts)
-    return Bags(lengths, ids, counts)
+    lengths = bags.lengths[documents]
+    taken = Bags(lengths, *(np.empty(int(lengths.sum()), array.dtype) for array in (bags.ids, bags.counts)))
+    copy_runs(bags.offsets[documents], lengths, taken.offsets, bags.ids, bags.counts, taken.ids, taken.counts)
+    return taken
 
 
 @numba.njit(**COMPILE)
 def copy_runs(starts, lengths, places, ids, counts, new_ids, new_counts):
-    """Entries starts..starts + lengths to their new places."""
+    """Copy entries starts..starts + lengths to their new places."""
     for d in range(len(starts)):
         start, place = starts[d], places[d]
         for k in range(lengths[d]):

@@ -1,8 +1,8 @@
-"""The blocks of a bzip2 file from any byte on, so that one file can be read by many threads and gone on with anywhere.
+"""The blocks of a bzip2 file from any byte on, so that several threads can read one file, and go on with it anywhere.
 
-bzip2 packs 900 kB at a time into blocks that need nothing of one another. Each begins at some bit with the digits of
-pi, a stream ends with those of its square root, and streams may follow one another. A block alone, dressed as a stream
-of its own, is read by Python's decompressor, which checks it too.
+bzip2 packs 900 kB at a time into independent blocks. Each begins at some bit with the digits of pi, a stream ends with
+those of its square root, and streams may follow one another. A single block, dressed as a stream of its own, is read by
+Python's decompressor, which checks it too.
 """
 
 import bz2
@@ -16,7 +16,7 @@ import numpy as np
 from strang.lda.text.bags import COMPILE
 
 BLOCK, END = 0x314159265359, 0x177245385090
-MARGIN = 2 << 20  # bytes; a block has less than one million
+MARGIN_BYTES = 2 << 20  # a block has less than one million
 
 
 class Block(NamedTuple):
@@ -25,25 +25,24 @@ class Block(NamedTuple):
 
 
 @numba.njit(**COMPILE)
-def _marks(data, found):
-    """Fill `found` with the bits at which blocks and, as negative numbers, ends of streams begin; their number."""
-    window, n = np.uint64(0), 0
+def _marks(data):
+    """The bits at which blocks and, as negative numbers, ends of streams begin."""
+    bits, n, window = np.zeros(len(data) // 6 + 1, np.int64), 0, np.uint64(0)
     mask, block, end = np.uint64((1 << 48) - 1), np.uint64(BLOCK), np.uint64(END)
     for i in range(len(data)):
         window = (window << np.uint64(8)) | np.uint64(data[i])
         for shift in range(7, -1, -1):
             seen, bit = (window >> np.uint64(shift)) & mask, 8 * i - 40 - shift
             if seen in (block, end) and bit >= 0:  # the zeros that END begins with may lie before the data
-                found[n] = bit if seen == block else -bit - 1
+                bits[n] = bit if seen == block else -bit - 1
                 n += 1
-    return n
+    return bits[:n]
 
 
 def marks(data: bytes) -> list[tuple[int, bool]]:
     """The bits at which blocks (True) and ends of streams begin."""
-    found = np.zeros(len(data) // 6 + 1, np.int64)
-    n = _marks(np.frombuffer(data, np.uint8), found)
-    return [(bit, True) if bit >= 0 else (-bit - 1, False) for bit in found[:n].tolist()]
+    bits = _marks(np.frombuffer(data, np.uint8)).tolist()
+    return [(bit, True) if bit >= 0 else (-bit - 1, False) for bit in bits]
 
 
 def decode(data: bytes, begin: int, end: int) -> bytes | None:
@@ -53,8 +52,8 @@ def decode(data: bytes, begin: int, end: int) -> bytes | None:
     whole, rest = divmod(end - begin, 8)
     if whole < 10:
         return None
-    check = int.from_bytes(shifted[6:10])  # that of a stream of one block is the block's
-    last = (shifted[whole] >> (8 - rest) if rest else 0) << 80 | END << 32 | check
+    checksum = int.from_bytes(shifted[6:10])  # that of a stream of one block is the block's
+    last = (shifted[whole] >> (8 - rest) if rest else 0) << 80 | END << 32 | checksum
     tail = (last << (-rest % 8)).to_bytes((rest + 80 + 7) // 8)
     unpack = bz2.BZ2Decompressor()
     try:
@@ -68,18 +67,16 @@ def blocks(path: Path, start: int, stop: int) -> Iterator[Block]:
     """The blocks that begin at these bytes of the file; the last may end behind them."""
     with path.open("rb") as file:
         file.seek(start)
-        data = file.read(stop - start + MARGIN)
-    found = marks(data)
-    at = 0
-    while at < len(found) and found[at][0] < 8 * (stop - start):
-        begin, is_block = found[at]
+        data = file.read(stop - start + MARGIN_BYTES)
+    begins, at = marks(data), 0
+    while at < len(begins) and begins[at][0] < 8 * (stop - start):
+        begin, is_block = begins[at]
         at += 1
-        if not is_block:
-            continue
-        text = None
-        for k in range(at, min(at + 2, len(found))):  # once in 2^48 bits a mark is none
-            text = decode(data, begin, found[k][0])
-            if text is not None:
-                at = k
-                break
-        yield Block(8 * start + begin, text)
+        if is_block:
+            text = None
+            for k in range(at, min(at + 2, len(begins))):  # once in 2^48 bits a mark is none
+                text = decode(data, begin, begins[k][0])
+                if text is not None:
+                    at = k
+                    break
+            yield Block(8 * start + begin, text)

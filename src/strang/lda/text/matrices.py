@@ -1,20 +1,19 @@
-"""Corpora that are counted already: UCI bag-of-words files and CSR arrays in a .npz, both read a part at a time."""
+"""Readers of counts: UCI bag-of-words files and CSR arrays in a .npz, both read a part at a time."""
 
 import zipfile
 import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 import numba
 import numpy as np
 
 from strang.lda.text.bags import COMPILE, Bags, check, check_indptr
-from strang.lda.text.chunks import Content, Damage, Unit, head, parts
+from strang.lda.text.units import Content, Damage, Unit, head, parts
 from strang.util.errors import InputError
 
-ENTRY = 8  # bytes of a unit that an entry counts for
+ENTRY_BYTES = 8  # of a unit, per entry
 
 
 @numba.njit(**COMPILE)
@@ -42,14 +41,14 @@ def _parse(text, rows):
     return n, -1
 
 
-def uci_vocabulary(path: Path) -> Path:
-    """The vocabulary that belongs to a docword file: docword.nips.txt.gz has vocab.nips.txt beside it."""
-    return path.with_name(path.name.removesuffix(".gz").replace("docword", "vocab", 1))
-
-
 def uci_units(path: Path, vocabulary: int, size: int) -> Iterator[Unit]:
     """Lines "document word count", both numbered from 1, under a head of three lines: documents, words, lines."""
-    total, expected = uci_head(path, vocabulary)
+    try:
+        total, words, expected = (int(line) for line in head(path).split(b"\n", 3)[:3])
+    except ValueError:
+        raise InputError(f"{path} does not begin with three numbers: documents, words and lines.") from None
+    if words != vocabulary:
+        raise InputError(f"{path} is about {words:,} words, its vocabulary has {vocabulary:,}; give the right one.")
     lines, length, last, head_lines = 0, 0, 0, 3
     waiting = np.empty((0, 3), np.int64)  # entries of a document that may not be whole
     for part in parts(path, b"\n", size):
@@ -59,34 +58,22 @@ def uci_units(path: Path, vocabulary: int, size: int) -> Iterator[Unit]:
         rows = uci_rows(path, text, lines + 4, vocabulary)
         lines, length = lines + len(rows), length + len(part.text)
         rows = np.concatenate([waiting, rows])
-        documents = rows[:, 0]
-        if len(rows) and (documents[0] < 1 or documents[-1] > total or (documents[1:] < documents[:-1]).any()):
+        numbers = rows[:, 0]
+        if len(rows) and (numbers[0] < 1 or numbers[-1] > total or (numbers[1:] < numbers[:-1]).any()):
             raise InputError(
                 f"the documents of {path} are not numbered from 1 to {total:,} in rising order; sort its lines."
             )
-        whole = int(np.searchsorted(documents, documents[-1])) if len(rows) else 0
-        yield Unit(path.name, part.size, partial(uci_content, rows[:whole], last, 0, part.damage))
-        last = int(documents[whole - 1]) if whole else last
-        waiting = rows[whole:]
+        whole = int(np.searchsorted(numbers, numbers[-1])) if len(rows) else 0
+        end = int(numbers[whole - 1]) if whole else last
+        yield Unit(path.name, part.size, partial(uci_content, rows[:whole], end - last, part.damage))
+        last, waiting = end, rows[whole:]
     if lines > expected:
         raise InputError(f"{path} has {lines:,} lines of counts, its head says {expected:,}.")
     if lines < expected:
         cut = Damage(f"the file ends after {lines:,} of {expected:,} counts,", length)
-        yield Unit(path.name, 0, partial(uci_content, waiting[:0], last, 0, (cut,)))
+        yield Unit(path.name, 0, partial(uci_content, waiting[:0], 0, (cut,)))
     else:
-        end = int(waiting[-1, 0]) if len(waiting) else last
-        yield Unit(path.name, 0, partial(uci_content, waiting, last, total - end, ()))
-
-
-def uci_head(path: Path, vocabulary: int) -> tuple[int, int]:
-    """The numbers of documents and of lines that the file says it has."""
-    try:
-        documents, words, expected = (int(line) for line in head(path).split(b"\n", 3)[:3])
-    except ValueError:
-        raise InputError(f"{path} does not begin with three numbers: documents, words and lines.") from None
-    if words != vocabulary:
-        raise InputError(f"{path} is about {words:,} words, its vocabulary has {vocabulary:,}; give the right one.")
-    return documents, expected
+        yield Unit(path.name, 0, partial(uci_content, waiting, total - last))
 
 
 def uci_rows(path: Path, text: bytes, first: int, vocabulary: int) -> np.ndarray:
@@ -95,9 +82,9 @@ def uci_rows(path: Path, text: bytes, first: int, vocabulary: int) -> np.ndarray
     n, bad = _parse(np.frombuffer(text, np.uint8), rows)
     line, newline, _ = text[max(bad, 0) :].partition(b"\n")
     if bad >= 0 and (newline or line.strip(b"0123456789 ")):
-        shown = line[:40].decode(errors="replace")
+        start = line[:40].decode(errors="replace")
         raise InputError(
-            f"line {first + n:,} of {path} is {shown!r}; expected three whole numbers: document, word and count."
+            f"line {first + n:,} of {path} is {start!r}; expected three whole numbers: document, word and count."
         )
     rows = rows[:n]
     wrong = (rows[:, 1] < 1) | (rows[:, 1] > vocabulary) | (rows[:, 2] >= 1 << 31)
@@ -110,12 +97,11 @@ def uci_rows(path: Path, text: bytes, first: int, vocabulary: int) -> np.ndarray
     return rows
 
 
-def uci_content(rows: np.ndarray, last: int, more: int, damage: tuple[Damage, ...]) -> Content:
-    """Whole documents behind number `last`. Numbers that are missing are empty documents, and `more` at the end."""
-    numbers, lengths = np.unique(rows[:, 0], return_counts=True)
-    missing = int(numbers[-1]) - last - len(numbers) if len(rows) else 0
+def uci_content(rows: np.ndarray, documents: int, damage: tuple[Damage, ...] = ()) -> Content:
+    """Whole documents; those of the `documents` that have no row are empty."""
+    lengths = np.unique(rows[:, 0], return_counts=True)[1]
     bags = Bags(lengths, (rows[:, 1] - 1).astype(np.int32), rows[:, 2].astype(np.int32))
-    return Content(bags, damage=damage, left_out={"empty_documents": missing + more})
+    return Content(bags, damage=damage, left_out={"empty_documents": documents - len(lengths)})
 
 
 def npz_units(path: Path, vocabulary: int, size: int) -> Iterator[Unit]:
@@ -123,62 +109,50 @@ def npz_units(path: Path, vocabulary: int, size: int) -> Iterator[Unit]:
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.removesuffix(".npy") for name in archive.namelist()}
-            counts = "counts" if "counts" in names else "data"
-            if missing := {"indptr", "indices", counts} - names:
+            counts_name = "counts" if "counts" in names else "data"
+            if missing := {"indptr", "indices", counts_name} - names:
                 raise InputError(f"{path} has no array {sorted(missing)[0]!r}; expected indptr, indices and counts.")
             if "format" in names and not archive.read("format.npy").endswith(b"csr"):
                 raise InputError(f"{path} is no CSR matrix; save it as matrix.tocsr().")
-            if "shape" in names and (width := read_all(archive, "shape").tolist()[-1:]) != [vocabulary]:
+            if "shape" in names and (width := ArrayReader(archive, "shape").read().tolist()[-1:]) != [vocabulary]:
                 raise InputError(f"{path} has {width} columns, its vocabulary {vocabulary:,} words.")
-            indptr = check_indptr(read_all(archive, "indptr"))
-            with archive.open("indices.npy") as first, archive.open(f"{counts}.npy") as second:
-                yield from npz_parts(path, indptr, first, second, vocabulary, size)
+            indptr = check_indptr(ArrayReader(archive, "indptr").read())
+            ids, counts = ArrayReader(archive, "indices"), ArrayReader(archive, counts_name)
+            if not ids.size == counts.size == indptr[-1]:
+                raise InputError(
+                    f"indptr of {path} ends with {indptr[-1]:,}; it has {ids.size:,} indices, {counts.size:,} counts."
+                )
+            begin, documents = 0, len(indptr) - 1
+            document_bytes = path.stat().st_size / max(documents, 1)
+            while begin < documents:
+                end = int(np.searchsorted(indptr, indptr[begin] + size // ENTRY_BYTES, side="right"))
+                end = min(max(end - 1, begin + 1), begin + size, documents)
+                lengths = np.diff(indptr[begin : end + 1])
+                bags = Bags(lengths, ids.read(int(lengths.sum())), counts.read(int(lengths.sum())))
+                unit_bytes = round(end * document_bytes) - round(begin * document_bytes)
+                yield Unit(path.name, unit_bytes, partial(Content, check(bags, vocabulary, begin)))
+                begin = end
+    except InputError:
+        raise
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"{path} is damaged or no .npz of plain arrays ({error}).") from None
 
 
-def npz_parts(
-    path: Path, indptr: np.ndarray, first: IO[bytes], second: IO[bytes], vocabulary: int, size: int
-) -> Iterator[Unit]:
-    (ids_type, ids_size), (counts_type, counts_size) = read_header(first), read_header(second)
-    if not ids_size == counts_size == indptr[-1]:
-        raise InputError(
-            f"indptr of {path} ends with {indptr[-1]:,}; it has {ids_size:,} indices, {counts_size:,} counts."
-        )
-    begin, bytes_each = 0, path.stat().st_size / max(len(indptr) - 1, 1)
-    while begin < len(indptr) - 1:
-        end = int(np.searchsorted(indptr, indptr[begin] + size // ENTRY, side="right"))
-        end = min(max(end - 1, begin + 1), begin + size, len(indptr) - 1)
-        lengths = np.diff(indptr[begin : end + 1])
-        bags = Bags(lengths, read_some(first, ids_type, lengths.sum()), read_some(second, counts_type, lengths.sum()))
-        weight = round(end * bytes_each) - round(begin * bytes_each)
-        yield Unit(path.name, weight, partial(checked, bags, vocabulary, begin))
-        begin = end
+class ArrayReader:
+    """Reads an array of an .npz from its beginning on, some numbers at a time."""
 
+    def __init__(self, archive: zipfile.ZipFile, name: str):
+        self.file = archive.open(f"{name}.npy")
+        version = np.lib.format.read_magic(self.file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, self.dtype = read(self.file)
+        if len(shape) != 1 or self.dtype.hasobject or self.dtype.kind not in "iuf":
+            raise ValueError(f"an array has shape {shape} and dtype {self.dtype}")
+        self.size = shape[0]
 
-def checked(bags: Bags, vocabulary: int, first: int) -> Content:
-    return Content(check(bags, vocabulary, first))
-
-
-def read_header(file: IO[bytes]) -> tuple[np.dtype, int]:
-    """The dtype and length of the array that a .npy file holds; the numbers follow."""
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
-    if len(shape) != 1 or dtype.hasobject or dtype.kind not in "iuf":
-        raise ValueError(f"an array has shape {shape} and dtype {dtype}")
-    return dtype, shape[0]
-
-
-def read_some(file: IO[bytes], dtype: np.dtype, number: int) -> np.ndarray:
-    data = file.read(int(number) * dtype.itemsize)
-    if len(data) != number * dtype.itemsize:
-        raise EOFError("an array is cut")
-    return np.frombuffer(data, dtype)
-
-
-def read_all(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    with archive.open(f"{name}.npy") as file:
-        return read_some(file, *read_header(file))
+    def read(self, number: int | None = None) -> np.ndarray:
+        size = (self.size if number is None else number) * self.dtype.itemsize
+        data = self.file.read(size)
+        if len(data) != size:
+            raise EOFError("an array is cut")
+        return np.frombuffer(data, self.dtype)

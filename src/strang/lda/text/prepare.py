@@ -1,8 +1,8 @@
 """`strang lda prepare`: from a source to a folder of shuffled shards, in bounded memory, going on after a kill.
 
-Units of the source are read, stripped and counted by threads (in compiled code, which lets the others run) and kept as
-pieces; shards are cut out of the pieces; the manifest is written last. Every file is a function of the source
-and the settings alone, and written atomically, so a run that was killed ends with the bytes of one that was not.
+Threads read units of the source, strip their markup and count their words, and keep them as chunks. Shards are cut out
+of the chunks, and the manifest is written last. Every file is written atomically and depends only on the source and the
+settings, so a run that was killed ends with the bytes of one that was not.
 """
 
 import hashlib
@@ -10,19 +10,19 @@ import json
 import os
 import shutil
 import time
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from strang.lda.corpus import FORMAT, checksum, open_corpus, read_manifest, seal
-from strang.lda.text.pipeline import Plan, cut_shards, read_pieces
-from strang.lda.text.sorted_chunks import load_json, save_json
-from strang.lda.text.sources import Source, open_source
+from strang.lda.text.pipeline import Plan, cut_shards, read_chunks
+from strang.lda.text.sorted_chunks import ARRAYS, load_json, save_json
+from strang.lda.text.sources import open_source
 from strang.lda.text.vocabulary import LETTERS, Choice, check_choice, read_words
 from strang.util.errors import InputError, whole
 from strang.util.files import hold, replace_file, temporaries
-
-UNIT = 16 << 20  # bytes of text
 
 
 def prepare(
@@ -38,82 +38,82 @@ def prepare(
     seed: int = 0,
     workers: int | None = None,
     keep_good_part: bool = False,
-    unit_bytes: int = UNIT,
+    unit_bytes: int = 16 << 20,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Make a corpus of a source; what came out.
+    """Count the words of a source into a folder that `strang.lda.open_corpus` opens.
 
-    The vocabulary is that of a file, one word a line, or built: the `words` (10,000) that are in most documents, among
-    those in at least `min_documents` (5) and at most a share `max_share` (0.5) of them, without `stop_words` (a file;
-    by default short English ones). The same call again goes on where it was killed, or finds its work done; a call that
-    differs is refused. What is damaged in the source is an error, unless the good part is asked for.
+    The same call again goes on where it was killed, or finds its work done; with other settings it is refused.
+
+    Args:
+        source: a MediaWiki dump, Parquet or JSON lines, UCI docword*.txt, .npz of counts, or a folder of text files.
+        out: the folder to write, new or empty.
+        vocabulary: a file with one word per line; without it a vocabulary is built by the next four arguments.
+        words: how many words it has: those in most documents (10,000).
+        min_documents: the fewest documents that a word is in (5).
+        max_share: the largest fraction of the documents that a word is in (0.5).
+        stop_words: a file with words to leave out, one per line; by default short English ones.
+        shard_documents: documents per shard, about.
+        seed: of the random order of the documents.
+        workers: threads; by default one per core.
+        keep_good_part: leave out what is damaged in the source, which otherwise is an error.
+        unit_bytes: bytes of text that a thread reads at a time.
+        progress: whether to show progress; None means only on a terminal.
+
+    Returns:
+        The result by name: `documents`, `tokens`, `vocabulary`, `dropped`, `damage`, `seconds` and so on.
+
+    Raises:
+        InputError: if an argument is out of range, the source is unknown or damaged, or `out` holds other files.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "texts.jsonl").write_text('{"text": "Two cats and a cat"}')
+        ...     result = prepare(f"{folder}/texts.jsonl", f"{folder}/corpus", min_documents=1, max_share=1)
+        >>> result["documents"], result["tokens"], result["outside_vocabulary"]
+        (1, 2, 3)
     """
     began, out = time.perf_counter(), Path(out)
-    for name, value in (
-        ("shard-documents", shard_documents),
-        ("unit-bytes", unit_bytes),
-        ("workers", 1 if workers is None else workers),
-    ):
-        whole(name, value)
-    whole("seed", seed, 0, (1 << 64) - 1)
-    given = None if vocabulary is None else Path(vocabulary)
+    shard_documents, unit_bytes = whole("shard-documents", shard_documents), whole("unit-bytes", unit_bytes)
+    workers = available_cores() if workers is None else whole("workers", workers)
+    seed = whole("seed", seed, 0, (1 << 64) - 1)
     if out.resolve().is_relative_to(Path(source).resolve()):
         raise InputError(f"{out} lies in {source}; write a folder outside of the source.")
-    found = open_source(Path(source), given)
-    building = (words, min_documents, max_share, stop_words)
-    wanted = wanted_words(found, given, building)
-    settings = {
-        "source": found.identity(),
-        "vocabulary": about_words(wanted, given),
-        "seed": seed,
-        "shard_documents": shard_documents,
-        "unit_bytes": unit_bytes,
-    }
-    manifest = finished(out, settings)
-    if manifest is not None:
-        return result(manifest, out, 0.0, 0)
-    work, lock = begin(out, settings)
-    try:
-        plan = Plan(found, out, work, seed, shard_documents, unit_bytes, workers or cores(), keep_good_part, progress)
-        manifest, fresh = make(plan, wanted, settings)
-        clear(work)
-    finally:
-        os.close(lock)
-    return result(manifest, out, time.perf_counter() - began, fresh)
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def wanted_words(source: Source, given: Path | None, building: tuple) -> list[str] | Choice:
-    """The vocabulary, or how to build it."""
-    if (given or source.words) and any(option is not None for option in building):
+    file = None if vocabulary is None else Path(vocabulary)
+    opened = open_source(Path(source), file)
+    options = {"words": words, "min_documents": min_documents, "max_share": max_share, "stop_words": stop_words}
+    choice: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if (file or opened.words) and choice:
         raise InputError(
             "the vocabulary is given, so none is built: leave out words, min-documents, max-share and stop-words."
         )
-    if source.words:
-        return source.words
-    if given:
-        return read_words(given, lower=True)
-    words, least, share, stop = building
-    return check_choice(
-        10_000 if words is None else words,
-        5 if least is None else least,
-        0.5 if share is None else share,
-        None if stop is None else Path(stop),
-    )
+    wanted = opened.words or (read_words(file, lower=True) if file else check_choice(**choice))
+    settings = {"source": opened.identity(), "vocabulary": vocabulary_settings(wanted), "seed": seed}
+    settings |= {"shard_documents": shard_documents, "unit_bytes": unit_bytes}
+    manifest = finished(out, settings)
+    if manifest is not None:
+        return result(manifest, out, 0.0, 0)
+    with work_folder(out, settings) as work:
+        plan = Plan(opened, out, work, seed, shard_documents, unit_bytes, workers, keep_good_part, progress)
+        manifest, fresh = make(plan, wanted, settings)
+    return result(manifest, out, time.perf_counter() - began, fresh)
 
 
-def about_words(wanted: list[str] | Choice, given: Path | None) -> dict[str, Any]:
+def available_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def vocabulary_settings(wanted: list[str] | Choice) -> dict[str, Any]:
+    words = sorted(wanted.stop_words) if isinstance(wanted, Choice) else wanted
+    digest = hashlib.sha256("\n".join(words).encode()).hexdigest()
     if isinstance(wanted, Choice):
-        stop = hashlib.sha256("\n".join(sorted(wanted.stop_words)).encode()).hexdigest()
-        return {"built": True, **wanted._replace(stop_words=stop)._asdict()}  # type: ignore[arg-type]
-    return {"built": False, "words": len(wanted), "sha256": hashlib.sha256("\n".join(wanted).encode()).hexdigest()}
+        return {"built": True, **wanted._asdict(), "stop_words": digest}
+    return {"built": False, "words": len(wanted), "sha256": digest}
 
 
-def differences(found: dict[str, Any], mine: dict[str, Any]) -> str:
-    return " and ".join(name.replace("_", "-") for name in mine if found.get(name) != mine[name])
+def differences(stored: dict[str, Any], settings: dict[str, Any]) -> str:
+    return " and ".join(name.replace("_", "-") for name in settings if stored.get(name) != settings[name])
 
 
 def finished(out: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
@@ -145,21 +145,22 @@ def clear(work: Path) -> None:
 def begun(work: Path, settings: dict[str, Any]) -> bool:
     """Whether a folder has the settings of a run, so that it is ours to go on with and to remove."""
     try:
-        found = json.loads((work / "settings.json").read_bytes())
+        stored = json.loads((work / "settings.json").read_bytes())
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and found.keys() == settings.keys()
+    return isinstance(stored, dict) and stored.keys() == settings.keys()
 
 
 def bare(out: Path) -> bool:
     """Whether a folder holds nothing, or what a run leaves that is killed before it has written its settings."""
     work = out / "work"
-    found = {path for folder in (out, work) if folder.is_dir() for path in folder.iterdir()}
-    return found <= {*([work] if work.is_dir() else []), work / "lock", *temporaries(work, "settings.json")}
+    paths = {path for folder in (out, work) if folder.is_dir() for path in folder.iterdir()}
+    return paths <= {*([work] if work.is_dir() else []), work / "lock", *temporaries(work, "settings.json")}
 
 
-def begin(out: Path, settings: dict[str, Any]) -> tuple[Path, int]:
-    """The work folder, fresh or of a run with the same settings that was killed, and the lock that holds it."""
+@contextmanager
+def work_folder(out: Path, settings: dict[str, Any]) -> Iterator[Path]:
+    """Hold the work folder, fresh or of a run with the same settings that was killed, and remove it at the end."""
     work = out / "work"
     if not (begun(work, settings) or bare(out)):
         raise InputError(f"{out} holds other files; write an empty or new folder.")
@@ -175,30 +176,29 @@ def begin(out: Path, settings: dict[str, Any]) -> tuple[Path, int]:
             raise InputError(
                 f"{out} was begun with other settings: its {different} differ; give the same, or delete the folder."
             )
-    except BaseException:
+        yield work
+        clear(work)
+    finally:
         os.close(lock)
-        raise
-    return work, lock
 
 
 def make(plan: Plan, wanted: list[str] | Choice, settings: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """All files of the corpus, the manifest last; and how many documents were not counted in an earlier run."""
-    words, pieces, damage = read_pieces(plan, wanted)
+    words, chunks, damage = read_chunks(plan, wanted)
     replace_file(plan.out / "vocabulary.txt", "".join(word + "\n" for word in words).encode())
-    shards = cut_shards(plan, pieces, len(words))
+    shards = cut_shards(plan, chunks, len(words))
     files = [plan.out / "vocabulary.txt"]
-    files += [plan.out / f"{shard['name']}.{part}.npy" for shard in shards for part in ("offsets", "ids", "counts")]
-    left_out: dict[str, int] = {}
-    for piece in pieces:
-        for name, number in piece["left_out"].items():
-            left_out[name] = left_out.get(name, 0) + number
+    files += [plan.out / f"{shard['name']}.{part}.npy" for shard in shards for part in ARRAYS]
+    left_out: Counter[str] = Counter()
+    for chunk in chunks:
+        left_out.update(chunk["left_out"])
     manifest = {
         "format": FORMAT,
         **{name: sum(shard[name] for shard in shards) for name in ("documents", "tokens", "nonzeros")},
         "vocabulary": len(words),
-        "outside_vocabulary": sum(piece["outside_vocabulary"] for piece in pieces),
+        "outside_vocabulary": sum(chunk["outside_vocabulary"] for chunk in chunks),
         "unreachable_words": 0 if plan.source.words else sum(not LETTERS.issuperset(word) for word in words),
-        "left_out": left_out,
+        "left_out": dict(left_out),
         "damage": damage,
         "made": settings,
         "shards": shards,
@@ -206,37 +206,30 @@ def make(plan: Plan, wanted: list[str] | Choice, settings: dict[str, Any]) -> tu
     }
     save_json(plan.out / "manifest.json", manifest | {"seal": seal(manifest)})
     open_corpus(plan.out, verify=True, progress=plan.progress)
-    return manifest, sum(piece["documents"] for piece in pieces if "earlier" not in piece)
+    return manifest, sum(chunk["documents"] for chunk in chunks if "earlier" not in chunk)
 
 
 def result(manifest: dict[str, Any], out: Path, seconds: float, fresh: int) -> dict[str, Any]:
-    """What the command prints; `fresh` documents took the seconds, the others were there."""
+    """The result of `prepare`; `fresh` documents took the seconds, the others were there."""
     names = ("documents", "tokens", "nonzeros", "vocabulary", "outside_vocabulary", "unreachable_words", "damage")
-    return {
-        "out": str(out),
-        **{name: manifest[name] for name in names},
-        "dropped": manifest["left_out"],
-        "shards": len(manifest["shards"]),
-        "already_prepared": not seconds,
-        "seconds": seconds,
-        "documents_per_second": fresh / seconds if seconds else None,
-    }
+    corpus = {"out": str(out), **{name: manifest[name] for name in names}, "dropped": manifest["left_out"]}
+    rate = fresh / seconds if seconds else None
+    speed = {"already_prepared": not seconds, "seconds": seconds, "documents_per_second": rate}
+    return {**corpus, "shards": len(manifest["shards"]), **speed}
 
 
-def describe(found: dict[str, Any]) -> list[str]:
+def describe(result: dict[str, Any]) -> list[str]:
+    """The result as lines to print."""
     lines = [
-        f"{found['documents']:,} documents, {found['tokens']:,} tokens, {found['nonzeros']:,} entries, "
-        f"{found['vocabulary']:,} words, {found['shards']} shard{'s' * (found['shards'] > 1)} in {found['out']}"
+        f"{result['documents']:,} documents, {result['tokens']:,} tokens, {result['nonzeros']:,} entries, "
+        f"{result['vocabulary']:,} words, {result['shards']} shard{'s' * (result['shards'] > 1)} in {result['out']}",
+        "already prepared with these settings; nothing was done"
+        if result["already_prepared"]
+        else f"{result['seconds']:.1f} s, {result['documents_per_second']:,.0f} documents per second",
     ]
-    if found["already_prepared"]:
-        lines.append("already prepared with these settings; nothing was done")
-    else:
-        lines.append(f"{found['seconds']:.1f} s, {found['documents_per_second']:,.0f} documents a second")
-    if found["unreachable_words"]:
-        lines.append(
-            f"{found['unreachable_words']:,} words of the vocabulary have other signs than a-z and are in no text"
-        )
-    dropped = [f"{number:,} {name.replace('_', ' ')}" for name, number in found["dropped"].items() if number]
-    dropped.append(f"{found['outside_vocabulary']:,} tokens outside the vocabulary")
+    if unreachable := result["unreachable_words"]:
+        lines.append(f"{unreachable:,} words of the vocabulary have other characters than a-z and are in no text")
+    dropped = [f"{number:,} {name.replace('_', ' ')}" for name, number in result["dropped"].items() if number]
+    dropped.append(f"{result['outside_vocabulary']:,} tokens outside the vocabulary")
     lines.append(f"left out: {', '.join(dropped)}")
-    return [*lines, *(f"damaged and left out: {sentence}" for sentence in found["damage"])]
+    return [*lines, *(f"damaged and left out: {sentence}" for sentence in result["damage"])]

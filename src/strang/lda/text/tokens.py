@@ -1,5 +1,5 @@
-"""Words and their counts from UTF-8 text: upper case is lowered, dashes and white space end a word, letters a-z make
-it, every other character is left out ("don't" is dont). A byte that is not UTF-8 therefore changes nothing.
+"""Words and their counts from UTF-8 text. Letters a-z make a word, after upper case is lowered; dashes and white space
+end it; every other character is left out ("don't" is dont). So bytes that are not UTF-8 do no harm.
 """
 
 from itertools import pairwise
@@ -12,14 +12,14 @@ from strang.lda.text.bags import COMPILE, Bags
 
 
 class Texts(NamedTuple):
-    """Documents one behind the other: document d is text[offsets[d]:offsets[d + 1]]."""
+    """Documents one after another: document d is text[offsets[d]:offsets[d + 1]]."""
 
     text: np.ndarray
     offsets: np.ndarray
 
 
 class Lexicon(NamedTuple):
-    """A growing hash table of words. Word w is letters[ends[w]:ends[w + 1]]; `size` words are there."""
+    """A hash table of `size` words, which grows. Word w is letters[ends[w]:ends[w + 1]]."""
 
     slots: np.ndarray
     hashes: np.ndarray
@@ -31,33 +31,31 @@ class Lexicon(NamedTuple):
 EMPTY = Lexicon(np.zeros(0, np.int32), np.zeros(0, np.uint64), np.zeros(0, np.uint8), np.zeros(1, np.int64), 0)
 
 
-def join(pieces: list[bytes]) -> Texts:
-    """Documents from their bytes."""
-    offsets = np.zeros(len(pieces) + 1, np.int64)
-    np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
-    return Texts(np.frombuffer(bytearray(b"".join(pieces)), np.uint8), offsets)
+def join(documents: list[bytes]) -> Texts:
+    offsets = np.cumsum([0, *map(len, documents)], dtype=np.int64)
+    return Texts(np.frombuffer(bytearray(b"".join(documents)), np.uint8), offsets)
 
 
 def count_words(texts: Texts, lexicon: Lexicon = EMPTY) -> tuple[Bags, Lexicon]:
-    """Bags of all words, numbered as they come; with a lexicon, as in it, new words behind.
+    """Bags of all words, numbered as in the lexicon; new words get the next numbers.
 
     >>> counts, lexicon = count_words(join([b"A rose is a Rose", b"is it?"]))
     >>> words_of(lexicon), counts.lengths.tolist(), counts.ids.tolist(), counts.counts.tolist()
     ([b'a', b'rose', b'is', b'it'], [3, 2], [0, 1, 2, 2, 3], [2, 2, 1, 1, 1])
     """
-    slots, hashes, letters, ends, size = lexicon
-    text, offsets = texts
+    (slots, hashes, letters, ends, size), (text, offsets) = lexicon, texts
     lengths = np.zeros(len(offsets) - 1, np.int64)
     ids = counts = np.empty(0, np.int32)
     place = np.empty(0, np.int64)
     at, done = np.array([0, offsets[0], 0, 0, size]), False
     while not done:
         n, size = at[3:].tolist()
-        ids, counts = widen(ids, n + ROOM), widen(counts, n + ROOM)
-        hashes = widen(hashes, size + ROOM)
+        ids, counts = widen(ids, n + MIN_FREE), widen(counts, n + MIN_FREE)
+        hashes = widen(hashes, size + MIN_FREE)
         ends, place = widen(ends, len(hashes) + 1), widen(place, len(hashes), -1)
         letters = widen(letters, ends[size] + len(text))
-        slots = rehash(slots, hashes[:size], 2 * len(hashes))
+        if len(slots) < 2 * len(hashes):
+            slots = _hash_table(hashes[:size], 1 << (2 * len(hashes) - 1).bit_length())
         done = _count(text, offsets, at, lengths, ids, counts, place, slots, hashes, letters, ends)
     n, size = at[3:].tolist()
     return Bags(lengths, ids[:n].copy(), counts[:n].copy()), Lexicon(slots, hashes, letters, ends, size)
@@ -65,32 +63,20 @@ def count_words(texts: Texts, lexicon: Lexicon = EMPTY) -> tuple[Bags, Lexicon]:
 
 def widen(array: np.ndarray, size: int, fill: int = 0) -> np.ndarray:
     """The array with room for `size`, at least doubled when it grows, so that growing costs no more than filling."""
-    if size <= len(array):
-        return array
-    wide = np.full(max(size, 2 * len(array)), fill, array.dtype)
-    wide[: len(array)] = array
-    return wide
-
-
-def rehash(slots: np.ndarray, hashes: np.ndarray, least: int) -> np.ndarray:
-    """The table of these words with at least so many slots, a power of two."""
-    if least <= len(slots):
-        return slots
-    wide = np.full(1 << (least - 1).bit_length(), -1, np.int32)
-    _fill(wide, hashes)
-    return wide
+    extra = max(size, 2 * len(array)) - len(array)
+    return array if size <= len(array) else np.append(array, np.full(extra, fill, array.dtype))
 
 
 def words_of(lexicon: Lexicon) -> list[bytes]:
     """The words in the order of their numbers."""
-    letters = lexicon.letters[: lexicon.ends[lexicon.size]].tobytes()
     ends = lexicon.ends[: lexicon.size + 1].tolist()
+    letters = lexicon.letters[: ends[-1]].tobytes()
     return [letters[begin:end] for begin, end in pairwise(ends)]
 
 
 START, PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)  # of the FNV-1a hash
-ROOM = 1 << 16  # words and entries that there is at least room for when counting goes on
-BREAK, WIDE = 1, 2  # what a byte is where it is neither a letter nor nothing
+MIN_FREE = 1 << 16  # words and entries that there is room for whenever counting goes on
+BREAK, WIDE = 1, 2  # a byte that ends a word; one that begins a character of several bytes, which may end a word
 MEANING = np.zeros(256, np.uint8)
 MEANING[97:123] = MEANING[65:91] = np.arange(97, 123)
 MEANING[[32, 45, 9, 10, 11, 12, 13]] = BREAK
@@ -99,7 +85,7 @@ MEANING[[0xC2, 0xE2]] = WIDE
 
 @numba.njit(**COMPILE)
 def _wide(text, i, stop):
-    """How many bytes the space, dash or line end of Unicode at i has; 0 if it is none."""
+    """The number of bytes of the Unicode space, dash or line end at i; 0 if it is none."""
     if text[i] == 0xC2:
         return 2 if i + 1 < stop and text[i + 1] == 0xA0 else 0
     if i + 2 < stop and text[i + 1] == 0x80:
@@ -110,23 +96,24 @@ def _wide(text, i, stop):
 
 
 @numba.njit(**COMPILE)
-def _fill(slots, hashes):
-    mask = np.uint64(len(slots) - 1)
+def _hash_table(hashes, size):
+    """The words with these hashes in a table of `size` slots, a power of two."""
+    slots, mask = np.full(size, -1, np.int32), np.uint64(size - 1)
     for word in range(len(hashes)):
         slot = hashes[word] & mask
         while slots[slot] >= 0:
             slot = (slot + np.uint64(1)) & mask
         slots[slot] = word
+    return slots
 
 
 @numba.njit(**COMPILE)
 def _count(text, offsets, at, lengths, ids, counts, place, slots, hashes, letters, ends):
-    """Count until everything is counted or an array is full; `at` says how far this is: document, byte, where the
-    document's entries begin, entries, words.
+    """Count until everything is counted or an array is full; `at` says how far: document, byte, where the document's
+    entries begin, entries, words.
 
-    A word's letters are written behind the lexicon's; one that is new just stays there. `place` is where a word's last
-    entry is: it is of this document if it lies behind its first. Arrays do not grow in here, since that would make
-    every byte ten times dearer.
+    The letters of a word are written behind the lexicon's, and stay there if the word is new. `place` is a word's last
+    entry, which is of this document if it lies behind its first. Growing arrays in here would cost ten times the time.
     """
     d, i, first, n, size = at
     mask = np.uint64(len(slots) - 1)

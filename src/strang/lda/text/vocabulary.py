@@ -8,7 +8,7 @@ import numpy as np
 from strang.util.errors import InputError, whole
 
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
-STOP = """
+STOP_WORDS = """
 about above after again against all also am an and any are arent as at be because been before being below between
 both but by can cannot cant could couldnt did didnt do does doesnt doing dont down during each few for from
 further had hadnt has hasnt have havent having he her here hers herself him himself his how however if in into is
@@ -18,55 +18,54 @@ themselves then there these they this those through to too two under until up up
 were werent what when where which while who whom whose why will with within without would wouldnt you your yours
 yourself yourselves
 """
-ENGLISH = frozenset(STOP.split()) | LETTERS
+ENGLISH = frozenset(STOP_WORDS.split()) | LETTERS
 
 
 class Choice(NamedTuple):
-    """How a vocabulary is built: the `words` in most documents, among those in at least `min_documents` and in at most
-    a share `max_share` of them, without stop words."""
-
-    words: int
-    min_documents: int
-    max_share: float
+    words: int  # how many, those in most documents
+    min_documents: int  # that a word is in
+    max_share: float  # of the documents that a word is in
     stop_words: frozenset[str]
 
 
-def check_choice(words: int, min_documents: int, max_share: float, stop_words: Path | None) -> Choice:
+def check_choice(
+    words: int = 10_000, min_documents: int = 5, max_share: float = 0.5, stop_words: str | Path | None = None
+) -> Choice:
     words, min_documents = whole("words", words), whole("min-documents", min_documents)
     if not 0 < max_share <= 1:
-        raise InputError(f"max-share is {max_share}; write a share of the documents above 0 and at most 1.")
-    stop = ENGLISH if stop_words is None else frozenset(line.strip().lower() for line in read_lines(stop_words))
+        raise InputError(f"max-share is {max_share}; write a fraction of the documents above 0 and at most 1.")
+    stop = ENGLISH if stop_words is None else frozenset(line.strip().lower() for line in read_lines(Path(stop_words)))
     return Choice(words, min_documents, max_share, stop)
 
 
-def choose_words(choice: Choice, words: list[bytes], documents: np.ndarray, total: int) -> list[str]:
+def choose_words(choice: Choice, words: list[bytes], frequencies: np.ndarray, total: int) -> list[str]:
     """The words of a choice, the most frequent first, from the number of documents that each is in."""
-    fit = (documents >= choice.min_documents) & (documents <= choice.max_share * total)
-    found = ((-int(documents[w]), words[w].decode()) for w in np.flatnonzero(fit))
-    kept = sorted(pair for pair in found if pair[1] not in choice.stop_words)
-    if not kept:
+    fit = (frequencies >= choice.min_documents) & (frequencies <= choice.max_share * total)
+    candidates = sorted((-int(frequencies[w]), words[w].decode()) for w in np.flatnonzero(fit))
+    chosen = [word for _, word in candidates if word not in choice.stop_words]
+    if not chosen:
         raise InputError(
             f"none of the {len(words):,} words is in at least {choice.min_documents} and at most "
             f"{choice.max_share:.0%} of the {total:,} documents; write a smaller min-documents or a larger max-share."
         )
-    return [word for _, word in kept[: choice.words]]
+    return chosen[: choice.words]
 
 
 def read_words(path: Path, *, lower: bool) -> list[str]:
-    """A vocabulary, one word a line. For text its words are lowered, since text is."""
-    lines = [line.strip().lower() if lower else line.strip() for line in read_lines(path)]
-    while lines and not lines[-1]:
-        lines.pop()
-    places: dict[str, int] = {}
-    for number, word in enumerate(lines, start=1):
+    """A vocabulary, one word per line; `lower` for text, whose words are lower case too."""
+    words = [line.strip().lower() if lower else line.strip() for line in read_lines(path)]
+    while words and not words[-1]:
+        words.pop()
+    if not words:
+        raise InputError(f"{path} is empty; a vocabulary has one word per line.")
+    lines: dict[str, int] = {}
+    for number, word in enumerate(words, start=1):
         if not word:
-            raise InputError(f"line {number} of {path} is empty; a vocabulary has one word a line.")
-        if word in places:
-            raise InputError(f"{path} has the word {word!r} twice, in lines {places[word]} and {number}; keep one.")
-        places[word] = number
-    if not lines:
-        raise InputError(f"{path} is empty; a vocabulary has one word a line.")
-    return lines
+            raise InputError(f"line {number} of {path} is empty; a vocabulary has one word per line.")
+        if word in lines:
+            raise InputError(f"{path} has the word {word!r} twice, in lines {lines[word]} and {number}; keep one.")
+        lines[word] = number
+    return words
 
 
 def read_lines(path: Path) -> list[str]:
@@ -76,8 +75,3 @@ def read_lines(path: Path) -> list[str]:
         raise InputError(f"{path} is not UTF-8 text: see byte {error.start:,}.") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from None
-
-
-def numbered(words: list[str]) -> dict[bytes, int]:
-    """The id of each word."""
-    return {word.encode(): number for number, word in enumerate(words)}

@@ -13,31 +13,23 @@ from strang.lda.text.bags import COMPILE
 from strang.lda.text.tokens import Texts
 
 TEMPLATE, TABLE, LINK, FILE, CATEGORY, LANGUAGE = range(6)  # what may be open; the last four begin with [[
-DEEPEST = 64  # open brackets; with more, the page is no sensible text and those so far count as never closed
-DROPPED = (  # tags whose content is no prose
+MAX_DEPTH = 64  # open brackets; with more, the page is no sensible text and those so far count as never closed
+DROPPED = (
     b"ref references math chem ce gallery timeline source syntaxhighlight score hiero imagemap graph mapframe maplink "
     b"templatestyles templatedata inputbox"
-).split()
-PREFIXES = b"file image media category".split()  # of links that are shown in another way; the last is not at all
-
-
-def table(names: list[bytes]) -> np.ndarray:
-    """Names as rows of one width, filled up with zeros."""
-    return np.array([list(name.ljust(16, b"\0")) for name in names], np.uint8)
-
-
-NAMES, SPACES = table(DROPPED), table(PREFIXES)
-SPECIAL = np.zeros(256, np.bool_)
-SPECIAL[np.frombuffer(b"<{}|[]:&", np.uint8)] = True
-ENDS_ADDRESS = np.zeros(256, np.bool_)
-ENDS_ADDRESS[np.frombuffer(b'[]{}|<>"', np.uint8)] = True
+)
+TAGS, PREFIXES = (  # tags whose content is no prose; how links to no pages begin. Rows of bytes, filled up with zeros
+    np.array(names.split(), "S16").view(np.uint8).reshape(-1, 16) for names in (DROPPED, b"file image media category")
+)
+SPECIAL = np.isin(np.arange(256), list(b"<{}|[]:&"))
+ENDS_ADDRESS = np.isin(np.arange(256), list(b'[]{}|<>"'))
 SPACE = 32
 
 
 def strip(texts: Texts) -> Texts:
     """The prose of each document.
 
-    >>> from .tokens import join
+    >>> from strang.lda.text.tokens import join
     >>> strip(join([b"An '''[[apple tree|apple]]'''{{cite|x}} is a [[fruit]].<ref>No.</ref>"])).text.tobytes()
     b"An '''apple'''  is a fruit. "
     """
@@ -93,10 +85,10 @@ def _tag(text, i, stop, unclosed):
     end = _tag_end(text, i, stop)
     if end == 0 or text[i + 1] == 47 or text[end - 2] == 47:
         return max(end, i)
-    for n in range(len(NAMES)):
-        if _stands(text, i + 1, stop, NAMES[n]) and not unclosed[n]:
+    for n in range(len(TAGS)):
+        if _stands(text, i + 1, stop, TAGS[n]) and not unclosed[n]:
             for k in range(end, stop - 1):
-                if text[k] == 60 and text[k + 1] == 47 and _stands(text, k + 2, stop, NAMES[n]):
+                if text[k] == 60 and text[k + 1] == 47 and _stands(text, k + 2, stop, TAGS[n]):
                     return max(_tag_end(text, k, stop), k + 2)
             unclosed[n] = True
     return end
@@ -110,9 +102,9 @@ def _link_kind(text, i, stop):
         k += 1
     if k < i + 2 or k + 1 >= stop or text[k] != 58:
         return LINK
-    for n in range(len(SPACES)):
-        if _stands(text, i, stop, SPACES[n]):
-            return CATEGORY if n == len(SPACES) - 1 else FILE
+    for n in range(len(PREFIXES)):
+        if _stands(text, i, stop, PREFIXES[n]):
+            return CATEGORY if n == len(PREFIXES) - 1 else FILE
     for byte in text[i:k]:
         if 65 <= byte <= 90:
             return LINK
@@ -128,11 +120,6 @@ def _nearest(kinds, depth, kind):
 
 
 @numba.njit(**COMPILE)
-def _has_space(out, begin, end):
-    return (out[begin:end] == SPACE).any()
-
-
-@numba.njit(**COMPILE)
 def _entity_end(text, i, stop):
     """Behind the entity at i, such as &nbsp; or &#160;; i if it is only a sign &."""
     for k in range(i + 1, min(i + 12, stop)):
@@ -145,17 +132,9 @@ def _entity_end(text, i, stop):
 
 
 @numba.njit(**COMPILE)
-def _address_end(text, i, stop):
-    """Behind the address whose :// is at i."""
-    while i < stop and text[i] > SPACE and not ENDS_ADDRESS[text[i]]:
-        i += 1
-    return i
-
-
-@numba.njit(**COMPILE)
 def _strip(text, offsets, out, out_offsets):
-    kinds, places = np.zeros(DEEPEST, np.int64), np.zeros(DEEPEST, np.int64)
-    unclosed = np.zeros(len(NAMES) + 1, np.bool_)
+    kinds, places = np.zeros(MAX_DEPTH, np.int64), np.zeros(MAX_DEPTH, np.int64)
+    unclosed = np.zeros(len(TAGS) + 1, np.bool_)
     o = 0
     for d in range(len(offsets) - 1):
         i, stop, first, depth = offsets[d], offsets[d + 1], o, 0
@@ -174,7 +153,8 @@ def _strip(text, offsets, out, out_offsets):
             elif byte == 38:  # &
                 behind = _entity_end(text, i, stop)
             elif byte == 58 and following == 47 and i + 2 < stop and text[i + 2] == 47:  # ://
-                behind = _address_end(text, i, stop)
+                while behind < stop and text[behind] > SPACE and not ENDS_ADDRESS[text[behind]]:
+                    behind += 1
                 while o > first and _is_letter(out[o - 1]):
                     o -= 1
             elif byte == 123 and following == 123:  # {{
@@ -189,14 +169,14 @@ def _strip(text, offsets, out, out_offsets):
                 closed = _nearest(kinds, depth, TABLE)
             elif byte == 93 and following == 93 and top >= LINK:  # ]]: what is not seen in the text is taken back
                 depth, i = depth - 1, i + 2
-                if top in (CATEGORY, LANGUAGE) or (top == FILE and not _has_space(out, places[depth], o)):
+                if top in (CATEGORY, LANGUAGE) or (top == FILE and not (out[places[depth] : o] == SPACE).any()):
                     o = places[depth]
                 continue
             if byte == 124 and closed < 0 and top >= LINK:  # the label of a link, or the next part of a picture's
                 o, i = places[depth - 1], i + 1
                 kinds[depth - 1] = LINK if top == LANGUAGE else top
             elif opened >= 0:
-                depth = depth if depth < DEEPEST else 0
+                depth = depth if depth < MAX_DEPTH else 0
                 kinds[depth], places[depth] = opened, o
                 depth, i = depth + 1, i + 2
             elif closed >= 0:

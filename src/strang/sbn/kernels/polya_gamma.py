@@ -1,5 +1,5 @@
-"""Pólya-Gamma variables by Devroye's method, and Gibbs sweeps over hidden units with them: the textbook way, kept as a
-check on the collapsed sweeps of `sbn`, which mix far better.
+"""Pólya-Gamma variables by Devroye's method, and Gibbs sweeps over hidden units with them: the textbook method, kept as
+a check on the collapsed sweeps of `gibbs.py`, which mix far better.
 
 ω ~ PG(1, z) is a quarter of a Jacobi variable tilted by z / 2, whose density is an alternating series with a different
 form on either side of T; proposals are an inverse Gaussian below T and an exponential above.
@@ -10,11 +10,11 @@ import math
 import numba
 import numpy as np
 
-from strang.sbn.kernels.gibbs import draw_prior
+from strang.sbn.kernels.gibbs import draw_prior, starts
 from strang.util.host_random import uniform
 from strang.util.simd import COMPILE
 
-T = 0.64
+T = 0.64  # where the two forms of the series meet
 
 
 @numba.njit(**COMPILE)
@@ -62,7 +62,7 @@ def small_proposal(z, state):
 def polya_gamma(z, state):
     """One draw of PG(1, z)."""
     z = 0.5 * abs(z)
-    if not z < 1e100:  # nor a number, where a chain has diverged: no proposal would ever be taken
+    if not z < 1e100:  # or NaN, where a chain has diverged: no proposal would ever be accepted
         return 0.0
     rate = math.pi * math.pi / 8.0 + z * z / 2.0
     above = math.pi / (2.0 * rate) * math.exp(-rate * T)
@@ -88,7 +88,7 @@ def polya_gamma(z, state):
 
 @numba.njit(parallel=True, **COMPILE)
 def augmented_images(visible, hidden, prior, bias, rows, seeds, sweeps, fresh):
-    """Sweeps that draw ω_m ~ PG(1, x_m) for every effect, then each unit given these, in place."""
+    """Draws ω_m ~ PG(1, x_m) for every effect, then each unit given these, in place, `sweeps` times."""
     for i in numba.prange(hidden.shape[0]):
         width = bias.shape[0]
         x, omega = np.empty(width), np.empty(width)
@@ -115,10 +115,7 @@ def augmented_images(visible, hidden, prior, bias, rows, seeds, sweeps, fresh):
 
 
 def gibbs(visible, hidden, weights, prior, bias, seeds, sweeps: int) -> np.ndarray:
-    """As `sbn.gibbs`, through Pólya-Gamma variables."""
-    shape = (visible.shape[0], weights.shape[1])
-    units = np.empty(shape, np.bool_) if hidden is None else hidden.astype(np.bool_)
-    prior = np.ascontiguousarray(np.broadcast_to(prior, shape))
-    rows = np.ascontiguousarray(weights.T)
-    augmented_images(visible, units, prior, bias, rows, seeds, sweeps, hidden is None)
+    """As `gibbs.gibbs`, through Pólya-Gamma variables."""
+    units, prior = starts(visible, hidden, weights, prior)
+    augmented_images(visible, units, prior, bias, np.ascontiguousarray(weights.T), seeds, sweeps, hidden is None)
     return units

@@ -11,8 +11,9 @@ step leftmost, E f(X_L) = P¹ P² ... P^L f, and h²/4 [O,B], h³/96, because th
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import partial, reduce
 from itertools import product
-from math import factorial
+from math import factorial, prod
 
 from strang.data.orders import BatchOrder, order_class
 from strang.util.errors import InputError
@@ -21,7 +22,7 @@ Monomial = tuple[str, ...]
 Element = dict[Monomial, Fraction]
 Time = Fraction | int | float | str
 Word = str | Iterable[tuple[str, Time]]
-Shares = tuple[tuple[str, Fraction], ...]
+TimedLetters = tuple[tuple[str, Fraction], ...]
 
 # The kick on batch a is K + Δ, on batch b K − Δ.
 # Paper: ΔV_l = (∇Ũ_l − ∇U)·∇_p. We: minus that, because the force is −∇Ũ; orders do not see the sign (erratum A5).
@@ -47,25 +48,33 @@ def periods(batch_order: str | type[BatchOrder]) -> tuple[str, ...]:
 def word_order(
     word: Word, batch_order: str = "full", *, kick: str = "", commuting: Iterable[str] = (), highest: int = 4
 ) -> int:
-    """The weak order of a word over exactly solved pieces, up to `highest`.
+    """Compute the weak order of a splitting word over exactly solved pieces, in exact fractions.
 
-    `word` is a string, whose letters share the time of a step equally, or pairs (letter, share). Under a minibatch
-    policy `kick` is the letter that uses the gradient. `commuting` lists pairs such as "AD" whose flows commute.
-    An Euler step (small letter) agrees with its flow to first order and beyond that is an operator of its own, free of
-    all others; so a word that has one is of order 1 at most. If the flow is an Euler step, write the capital.
+    Args:
+        word: a string, whose letters divide the time of a step equally, or pairs (letter, time). An Euler step (small
+            letter) agrees with its flow to first order and beyond that is an operator of its own, so that a word that
+            has one is of order 1 at most. If the flow is an Euler step, write the capital.
+        batch_order: how minibatches are ordered: full, iid, reshuffled, symmetric or cyclic.
+        kick: the letter that uses the gradient; needed unless gradients are full.
+        commuting: pairs such as "AD" whose flows commute.
+        highest: where the search ends.
 
-    >>> word_order("ABOBA"), word_order("bOA"), word_order([("A", "1/3"), ("B", 1), ("A", "2/3")])
-    (2, 1, 1)
-    >>> word_order("ABOBA", "iid", kick="O"), word_order("ABOBA", "reshuffled", kick="O")
-    (1, 2)
+    Returns:
+        The order, at most `highest`.
+
+    Raises:
+        InputError: if `batch_order` or `kick` is unknown, or a time is no simple fraction.
+
+    Example:
+        >>> word_order("ABOBA"), word_order("bOA"), word_order([("A", "1/3"), ("B", 1), ("A", "2/3")])
+        (2, 1, 1)
+        >>> word_order("ABOBA", "iid", kick="O"), word_order("ABOBA", "reshuffled", kick="O")
+        (1, 2)
     """
-    word = shares_of(word)
-    if has_euler(word):
-        highest = 1
-    for degree in range(1, highest + 1):
-        if defect(word, batch_order, kick=kick, commuting=commuting, highest=degree):
-            return degree - 1
-    return highest
+    timed = timed_letters(word)
+    highest = 1 if any(letter.islower() for letter, _ in timed) else highest
+    differing = defect(timed, batch_order, kick=kick, commuting=commuting, highest=highest)
+    return min(map(len, differing), default=highest + 1) - 1
 
 
 def defect(
@@ -76,56 +85,51 @@ def defect(
     >>> {"".join(m): str(c) for m, c in defect("AB", highest=2).items()}  # e^A e^B = e^{A+B} + [A, B]/2 + ...
     {'AB': '1/2', 'BA': '-1/2'}
     """
-    outcomes, shares = periods(batch_order), shares_of(word)
-    if highest > 1 and has_euler(shares):
+    outcomes, timed = periods(batch_order), timed_letters(word)
+    if highest > 1 and any(letter.islower() for letter, _ in timed):
         raise InputError("an Euler step (small letter) is an operator known to degree 1 only; write highest=1.")
-    letters = {letter.upper() for letter, _ in shares}
+    letters = {letter.upper() for letter, _ in timed}
     if outcomes != ("m",) and kick not in letters:
         raise InputError(
             f"kick={kick!r} is none of {', '.join(sorted(letters))}; name the letter that uses the gradient."
         )
-    step = {batch: one_step(shares, kick, SIGN[batch], highest) for batch in set("".join(outcomes))}
+    step = {batch: one_step(timed, kick, SIGN[batch], highest) for batch in set("".join(outcomes))}
     total: Element = {}
     for period in outcomes:
-        moved: Element = {(): Fraction(1)}
-        for batch in period:
-            moved = multiply(moved, step[batch], highest)
+        moved = reduce(partial(multiply, highest=highest), [step[batch] for batch in period])
         accumulate(total, moved, Fraction(1, len(outcomes)))
     exact = exponential({(letter,): Fraction(1) for letter in letters}, Fraction(len(outcomes[0])), highest)
     accumulate(total, exact, Fraction(-1))
-    return reduced(total, {frozenset(pair) for pair in commuting})
+    collected: Element = {}
+    for monomial, coefficient in total.items():
+        accumulate(collected, {canonical(monomial, {frozenset(pair) for pair in commuting}): coefficient})
+    return {monomial: coefficient for monomial, coefficient in collected.items() if coefficient}
 
 
-def has_euler(shares: Shares) -> bool:
-    """Whether any letter is small."""
-    return any(letter.islower() for letter, _ in shares)
-
-
-def shares_of(word: Word) -> Shares:
-    """(letter, share of the time) pairs of a string or of pairs."""
+def timed_letters(word: Word) -> TimedLetters:
+    """(letter, fraction of the step) pairs of a string or of pairs."""
     if isinstance(word, str):
-        counts = {letter: word.upper().count(letter.upper()) for letter in word}
-        return tuple((letter, Fraction(1, counts[letter])) for letter in word)
-    return tuple((letter, rational(share)) for letter, share in word)
+        return tuple((letter, Fraction(1, word.upper().count(letter.upper()))) for letter in word)
+    return tuple((letter, rational(time)) for letter, time in word)
 
 
-def rational(share: Time) -> Fraction:
-    """`share` as a fraction; a float must be one with a small denominator, to rounding."""
-    exact = Fraction(share)
-    simple = exact.limit_denominator(1000) if isinstance(share, float) else exact
+def rational(time: Time) -> Fraction:
+    """`time` as a fraction; a float must be one with a small denominator, to rounding."""
+    exact = Fraction(time)
+    simple = exact.limit_denominator(1000) if isinstance(time, float) else exact
     if abs(simple - exact) > Fraction(1, 10**15):
-        raise InputError(f"share {share!r} is no simple fraction; write Fraction(p, q) or 'p/q'.")
+        raise InputError(f"time {time!r} is no simple fraction; write Fraction(p, q) or 'p/q'.")
     return simple
 
 
-def one_step(shares: Shares, kick: str, sign: int, highest: int) -> Element:
+def one_step(letters: TimedLetters, kick: str, sign: int, highest: int) -> Element:
     """The product of a word's exponentials with the kick on one batch."""
     result: Element = {(): Fraction(1)}
-    for letter, share in shares:
+    for letter, time in letters:
         piece: Element = {(letter.upper(),): Fraction(1)}
         if letter.upper() == kick and sign:
             piece[(DEVIATION,)] = Fraction(sign)
-        result = multiply(result, exponential(piece, share, highest), highest)
+        result = multiply(result, exponential(piece, time, highest), highest)
     return result
 
 
@@ -134,9 +138,7 @@ def exponential(element: Element, time: Fraction, highest: int) -> Element:
     result: Element = {}
     for degree in range(highest + 1):
         for factors in product(element.items(), repeat=degree):
-            coefficient = time**degree / factorial(degree)
-            for _, factor in factors:
-                coefficient *= factor
+            coefficient = prod((factor for _, factor in factors), start=time**degree / factorial(degree))
             result[tuple(letter for (letter,), _ in factors)] = coefficient
     return result
 
@@ -151,18 +153,10 @@ def multiply(x: Element, y: Element, highest: int) -> Element:
     return result
 
 
-def accumulate(total: Element, element: Mapping[Monomial, Fraction], factor: Fraction) -> None:
+def accumulate(total: Element, element: Mapping[Monomial, Fraction], factor: Fraction | int = 1) -> None:
     """total += factor element."""
     for monomial, coefficient in element.items():
         total[monomial] = total.get(monomial, Fraction(0)) + factor * coefficient
-
-
-def reduced(element: Element, commuting: set[frozenset[str]]) -> Element:
-    """The element with monomials that are equal by commutation collected, without zeros."""
-    result: Element = {}
-    for monomial, coefficient in element.items():
-        accumulate(result, {canonical(monomial, commuting): coefficient}, Fraction(1))
-    return {monomial: coefficient for monomial, coefficient in result.items() if coefficient}
 
 
 def canonical(monomial: Monomial, commuting: set[frozenset[str]]) -> Monomial:

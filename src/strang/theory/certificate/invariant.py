@@ -1,7 +1,7 @@
 """The order of a step's invariant measure, which may exceed its weak order, on Gaussians.
 
 There a step is a linear map, whose invariant variance is linear algebra at any complex step size; its Taylor series
-in h tells the order. Over a period of minibatches the maps are composed, with deviations δ of the batches' gradients.
+in h has the order. Over a period of minibatches the maps are composed, with deviations δ of the batches' gradients.
 """
 
 from typing import Any
@@ -14,26 +14,39 @@ from strang.data.orders import BatchOrder, order_class
 from strang.dynamics.fields import example
 from strang.integrators.words import Step, spell
 from strang.theory.cubature import circle, taylor
-from strang.theory.linear import Linear, covariance, linearise
+from strang.theory.linear import Linear, NotLinear, linearise, solve_lyapunov
 
 
 def invariant_order(step: Any, dynamics: Any, batch_order: str = "full") -> int | str | None:
-    """The order in h of the position's invariant variance: a number, 'exact', or None if the step is not linear.
+    """Compute the order in h of the position's invariant variance on a Gaussian, which may exceed the weak order.
 
     Minibatches deviate by δ with mean 0 and variance V: that which the dynamics corrects for, if any, else 1. Beyond
     'iid' there are four batches, whose deviations add up to 0, and the second moment is averaged over a period.
 
-    >>> import strang
-    >>> [invariant_order(word, strang.SGHMC) for word in ("euler-old", "chen:ABOBA", "leimkuhler:BAOAB")]
-    [1, 2, 'exact']
+    Args:
+        step: a word, or a step from `strang.spell`.
+        dynamics: an instance, or a class, of which one with ordinary numbers is made.
+        batch_order: how minibatches are ordered: full, iid, reshuffled, symmetric or cyclic.
+
+    Returns:
+        A number, 'exact', or None if the step is not linear.
+
+    Raises:
+        InputError: if the step or `batch_order` is unknown.
+
+    Example:
+        >>> import strang
+        >>> [invariant_order(word, strang.SGHMC) for word in ("euler-old", "chen:ABOBA", "leimkuhler:BAOAB")]
+        [1, 2, 'exact']
     """
     kind = order_class(batch_order)
     step, dynamics = spell(dynamics, step), example(dynamics, constant=True)
-    if has_thermostat(dynamics) or hasattr(dynamics, "inverse_metric"):  # neither has a linear step
-        return None
     size = 0.3 / max(1.0, float(getattr(dynamics, "friction", 1.0)))
     h = circle(size, 32)
-    maps = linearise(step, dynamics, 1.0, h)
+    try:
+        maps = linearise(step, dynamics, 1.0, h)
+    except NotLinear:
+        return None
     if not is_linear(step, dynamics, maps, h):
         return None
     variance = float(getattr(dynamics, "gradient_noise", 0.0)) or 1.0
@@ -44,13 +57,8 @@ def invariant_order(step: Any, dynamics: Any, batch_order: str = "full") -> int 
     return int(np.argmax(parts > 1e-10))
 
 
-def has_thermostat(dynamics: Any) -> bool:
-    """Whether the friction is part of the state, so that a step is not linear in it."""
-    return "thermostat" in jax.eval_shape(lambda: dynamics.init(jnp.zeros(()), jnp.zeros(())))._fields
-
-
 def is_linear(step: Step, dynamics: Any, maps: Linear, h: np.ndarray) -> bool:
-    """Whether a step on a Gaussian is the linear map that its derivative at 0 says."""
+    """Whether a step on a Gaussian is the linear map that its derivative at 0 is."""
     with jax.enable_x64(True):
         start = dynamics.init(jnp.asarray(0j), jnp.asarray(0j))
         x, normals = np.linspace(0.6, -0.5, len(start)) + 0j, np.linspace(0.7, -0.4, step.noises) + 0j
@@ -71,28 +79,25 @@ def deviations(kind: type[BatchOrder], variance: float) -> np.ndarray:
 
 
 def second_moment(linear: Linear, deviations: np.ndarray, forever: bool) -> np.ndarray:
-    """The invariant E θ², averaged over a period; its deviations are drawn anew each period or once `forever`.
-
-    After some steps the state is power x0 + pushed (deviations) + shaken (normals), where x0 began the period.
-    """
+    """The invariant E θ², averaged over a period; its deviations are drawn anew each period or once `forever`."""
     transition, push, noise = linear
-    width = noise.shape[-1]
-    power = np.broadcast_to(np.eye(len(push[0])), transition.shape)
-    pushed = np.zeros((*push.shape, deviations.shape[1]))
-    shaken = np.zeros((*push.shape, width * len(deviations)))
-    path = []
-    for l, row in enumerate(deviations):
-        power, pushed, shaken = transition @ power, transition @ pushed + push[..., None] * row, transition @ shaken
-        shaken[..., l * width : (l + 1) * width] += noise
-        path.append((power, pushed, shaken))
-    settled = np.zeros_like(pushed)
+    diffusion = noise @ np.swapaxes(noise, -1, -2)
+
+    def moments(covariance: np.ndarray, cross: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """After every step of a period: the covariance of the state, and that with the deviations."""
+        path = []
+        for row in deviations:
+            force = push[..., None] * row
+            mixed = transition @ cross @ np.swapaxes(force, -1, -2)
+            covariance = transition @ covariance @ np.swapaxes(transition, -1, -2) + diffusion
+            covariance = covariance + mixed + np.swapaxes(mixed, -1, -2) + force @ np.swapaxes(force, -1, -2)
+            cross = transition @ cross + force
+            path.append((covariance, cross))
+        return path
+
+    power = np.linalg.matrix_power(transition, len(deviations))
+    still, cross = np.zeros_like(transition), np.zeros((*push.shape, deviations.shape[1]))
     if forever:  # the deviations act as a periodic force: its response repeats
-        settled = np.linalg.solve(np.eye(power.shape[-1]) - power, pushed)
-    fresh = shaken if forever else np.concatenate([shaken, pushed], axis=-1)
-    start = covariance(Linear(power, np.zeros_like(push), fresh))
-    total: Any = 0
-    for power, pushed, shaken in path:
-        response = (power @ settled + pushed)[..., 0, :]
-        kept = (power @ start @ np.swapaxes(power, -1, -2))[..., 0, 0]
-        total = total + kept + (shaken[..., 0, :] ** 2).sum(-1) + (response**2).sum(-1)
-    return total / len(path)
+        cross = np.linalg.solve(np.eye(power.shape[-1]) - power, moments(still, cross)[-1][1])
+    start = solve_lyapunov(power, moments(still, cross)[-1][0])
+    return np.mean([covariance[..., 0, 0] for covariance, _ in moments(start, cross)], axis=0)

@@ -1,4 +1,4 @@
-"""Orders of accuracy, exact to rounding, of the very step functions that sample.
+"""Orders of accuracy, exact to rounding, of the step functions that sampling runs.
 
 A step has weak order K if E f(step(x; h)) = (e^{hL} f)(x) + O(h^{K+1}), L the generator of the SDE. Both sides are
 expanded in powers of h: evaluated on a circle of complex step sizes, and expectations over the normals by a cubature.
@@ -15,6 +15,7 @@ polynomial in u, which is zero at random u only if the operator is: a few u stan
 """
 
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 import jax
@@ -26,16 +27,21 @@ from strang.dynamics.fields import example
 from strang.integrators.words import Step, spell
 from strang.theory.certificate.algebra import periods
 from strang.theory.cubature import circle, gaussian_cubature, limit_weights, taylor
+from strang.theory.linear import UNOPTIMISED
 from strang.util.errors import choose
 
-MATCH = 1e-10  # what agrees does so to a few 1e-12; what does not differs by 1e-5 or more, unless D is huge
+MAX_MISMATCH = 1e-10  # what agrees does so to a few 1e-12; what does not differs by 1e-5 or more, unless D is huge
 CHUNK = 512  # cubature nodes evaluated at once
-QUICK = {"xla_backend_optimization_level": 0}  # a step is compiled to run a few times: half the time in all
-SHARES = {"m": (0.5, 0.5), "a": (1.0, 0.0), "b": (0.0, 1.0)}  # of the two batches in the gradient; U is their mean
+BATCH_WEIGHTS = {"m": (0.5, 0.5), "a": (1.0, 0.0), "b": (0.0, 1.0)}  # of the two batches; U is their mean
 
 
 class Certificate(NamedTuple):
-    """The weak order, and the relative mismatch of the coefficients of h, h², ... up to the first that differs."""
+    """What `weak_order` proves.
+
+    Attributes:
+        order: the weak order.
+        mismatch: of the coefficients of h, h², ... up to the first that differs, relative.
+    """
 
     order: int
     mismatch: tuple[float, ...]
@@ -54,16 +60,30 @@ class Problem(NamedTuple):
 def weak_order(
     step: Any, dynamics: Any, batch_order: str = "full", max_order: int = 4, dimensions: tuple[int, ...] = (1, 2)
 ) -> Certificate:
-    """The weak order, up to `max_order` (1 to 4), of a step or word over one period of a minibatch policy.
+    """Certify the weak order of a step, on the shipped code, over one period of a minibatch order.
 
-    `dynamics` is an instance, or a class, of which one with ordinary numbers is made. Two batches have random
-    potentials; 'full' is their mean, 'iid' one step on either, 'reshuffled' two in random order, 'symmetric' four,
-    forth and back in random order, and 'cyclic' two in fixed order. A fixed order is of weak order 1 only: its error at
-    h² changes sign with the order, which nothing averages; but it does not show in the invariant measure.
+    Two batches have random potentials; 'full' is their mean, 'iid' one step on either, 'reshuffled' two in random
+    order, 'symmetric' four, forth and back in random order, and 'cyclic' two in fixed order. A fixed order is of weak
+    order 1 only: its error at h² changes sign with the order, which nothing averages; but it does not appear in the
+    invariant measure.
 
-    >>> import strang
-    >>> weak_order("chen:ABOBA", strang.SGHMC).order, weak_order("chen:ABOBA", strang.SGHMC, "iid").order
-    (2, 1)
+    Args:
+        step: a word, or a step from `strang.spell`.
+        dynamics: an instance, or a class, of which one with ordinary numbers is made.
+        batch_order: full, iid, reshuffled, symmetric or cyclic.
+        max_order: where the search ends, from 1 to 4.
+        dimensions: of the positions on which the step is tried.
+
+    Returns:
+        The order, and how well the Taylor coefficients agree.
+
+    Raises:
+        InputError: if the step, `batch_order` or `max_order` is unknown.
+
+    Example:
+        >>> import strang
+        >>> weak_order("chen:ABOBA", strang.SGHMC).order, weak_order("chen:ABOBA", strang.SGHMC, "iid").order
+        (2, 1)
     """
     outcomes = periods(batch_order)
     if max_order not in range(1, 5):
@@ -72,9 +92,9 @@ def weak_order(
     with jax.enable_x64(True):
         first = min(max_order, 3)  # few go beyond, and the cubature grows fast with the degree
         mismatch = mismatches(step, dynamics, outcomes, first, dimensions)
-        if max_order > first and max(mismatch) < MATCH:
+        if max_order > first and max(mismatch) < MAX_MISMATCH:
             mismatch = mismatches(step, dynamics, outcomes, max_order, dimensions)
-    order = next((k for k, gap in enumerate(mismatch) if not gap < MATCH), len(mismatch))
+    order = next((k for k, gap in enumerate(mismatch) if not gap < MAX_MISMATCH), len(mismatch))
     return Certificate(order, mismatch[: order + 1])
 
 
@@ -113,23 +133,20 @@ def random_problem(dynamics: Any, dimension: int) -> Problem:
 
 
 def step_coefficients(step: Step, dynamics: Any, problem: Problem, periods: Any, top: int, size: float) -> np.ndarray:
-    """Taylor coefficients in h of E f after one period of production steps, averaged over the policy's outcomes."""
-    dimension, duration = problem.slope.shape[-1], len(periods[0])
-    nodes, weights = gaussian_cubature(duration * step.noises * dimension, 2 * top)
-    nodes = nodes.reshape(len(weights), duration, step.noises, dimension)
-    h = circle(size)
-    values = expectation(step, dynamics, problem, np.tile(h, (duration, 1)), periods, nodes, weights)
-    return taylor(values, h, top)
+    """Taylor coefficients in h of E f after one period of production steps, averaged over the order's outcomes."""
+    shape = (len(periods[0]), step.noises, problem.slope.shape[-1])
+    nodes, weights = gaussian_cubature(prod(shape), 2 * top)
+    h, nodes = circle(size), nodes.reshape(len(weights), *shape)
+    return taylor(expectation(step, dynamics, problem, np.tile(h, (shape[0], 1)), periods, nodes, weights), h, top)
 
 
 def exact_coefficients(dynamics: Any, problem: Problem, duration: int, top: int, size: float) -> np.ndarray:
     """(duration L)^k f / k! for k up to `top` from 1..top Euler steps; one of size 0 stands still."""
-    noisy = np.flatnonzero(_amplitude(dynamics, problem))
-    few, weights = gaussian_cubature(top * len(noisy), 2 * top)
-    nodes = np.zeros((len(few), top, 1, problem.points.shape[1]))
-    nodes[..., 0, noisy] = few.reshape(len(few), top, len(noisy))
-    h = circle(size)
-    coefficients = []
+    noisy = np.flatnonzero(ravel_pytree(dynamics.diffusion(state_at(dynamics, problem, problem.points[0])))[0])
+    normals, weights = gaussian_cubature(top * len(noisy), 2 * top)
+    nodes = np.zeros((len(weights), top, 1, problem.points.shape[1]))
+    nodes[..., 0, noisy] = normals.reshape(len(weights), top, len(noisy))
+    h, coefficients = circle(size), []
     for count in range(1, top + 1):
         sizes = np.outer(np.arange(top) < count, h * duration / count)
         coefficients.append(taylor(expectation(EULER, dynamics, problem, sizes, ["m" * top], nodes, weights), h, top))
@@ -140,7 +157,7 @@ def exact_coefficients(dynamics: Any, problem: Problem, duration: int, top: int,
 
 
 def expectation(step, dynamics, problem, sizes, periods, nodes, weights):
-    """E f after steps of the given sizes (steps x rows): points x tests x rows, averaged over the policy's outcomes."""
+    """E f after steps of these sizes (steps x rows): points x tests x rows, averaged over the order's outcomes."""
     padding = -len(weights) % CHUNK  # one shape, one compilation
     nodes = np.concatenate([nodes, np.zeros((padding, *nodes.shape[1:]))]).astype(complex)
     weights = np.concatenate([weights, np.zeros(padding)]) / len(periods)
@@ -150,7 +167,7 @@ def expectation(step, dynamics, problem, sizes, periods, nodes, weights):
         for period in periods:
             state = _starts(dynamics, problem, sizes[0], weights[chunk])
             for l, batch in enumerate(period):
-                state, moved = _move(step, dynamics, problem, state, sizes[l], SHARES[batch], nodes[chunk, l])
+                state, moved = _move(step, dynamics, problem, state, sizes[l], BATCH_WEIGHTS[batch], nodes[chunk, l])
             square = (1 + np.asarray(moved) @ problem.tests.T) ** 2
             total = total + np.einsum("xhnf,n->xfh", (square * square) ** 2, weights[chunk])
     return total
@@ -164,12 +181,12 @@ def _starts(dynamics, problem, sizes, weights):
     return jax.tree.map(lambda x: jnp.broadcast_to(x[:, None, None], batch + x.shape[1:]), states)
 
 
-@partial(jax.jit, static_argnums=0, compiler_options=QUICK)
-def _move(step, dynamics, problem, state, sizes, share, nodes):
+@partial(jax.jit, static_argnums=0, compiler_options=UNOPTIMISED)
+def _move(step, dynamics, problem, state, sizes, batch_weights, nodes):
     """One step of every state, and how far it is from its point in the SDE's coordinates."""
 
     def move(point, state, h, normals):
-        state = step(dynamics, state, h, partial(gradient, problem, share), tuple(normals))
+        state = step(dynamics, state, h, partial(gradient, problem, batch_weights), tuple(normals))
         return state, ravel_pytree(dynamics.coordinates(state))[0] - point
 
     over_nodes = jax.vmap(move, (None, 0, None, 0))
@@ -177,10 +194,10 @@ def _move(step, dynamics, problem, state, sizes, share, nodes):
     return jax.vmap(over_sizes, (0, 0, None, None))(problem.points, state, sizes, nodes)
 
 
-def gradient(problem, share, position):
-    """∇U of the two batches in the given shares."""
+def gradient(problem, batch_weights, position):
+    """∇U, the two batches weighted."""
     ridge = problem.offset + jnp.sum(problem.slope * position, axis=-1)
-    pull = jnp.asarray(share)[:, None] * problem.strength * 6 * ridge**5
+    pull = jnp.asarray(batch_weights)[:, None] * problem.strength * 6 * ridge**5
     return jnp.sum(pull[..., None] * problem.slope, axis=(0, 1))
 
 
@@ -195,13 +212,8 @@ def flatten(dynamics, position):
     return ravel_pytree(dynamics.coordinates(dynamics.init(position, position)))
 
 
-@jax.jit
-def _amplitude(dynamics, problem):
-    return ravel_pytree(dynamics.diffusion(state_at(dynamics, problem, problem.points[0])))[0]
-
-
 def euler_maruyama(dynamics, state, h, gradient, noise):
-    """x' = x + h drift + √h diffusion ξ, with one normal a coordinate."""
+    """x' = x + h drift + √h diffusion ξ, with one normal per coordinate."""
     flat, unravel = ravel_pytree(dynamics.coordinates(state))
     drift, amplitude = (ravel_pytree(part)[0] for part in (dynamics.drift(state, gradient), dynamics.diffusion(state)))
     return dynamics.at(*unravel(flat + h * drift + jnp.sqrt(h) * amplitude * noise[0]))

@@ -1,4 +1,4 @@
-"""A source is read in units that need nothing of one another: what is done in one is kept when the rest is killed."""
+"""Units, parts of a source that are read independently of one another, and readers of files that sources share."""
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -11,58 +11,49 @@ from strang.lda.text.bags import Bags
 from strang.lda.text.tokens import Texts
 from strang.util.errors import InputError
 
-READ = 1 << 20  # bytes at a time
-LONGEST = 64 << 20  # bytes without a mark; a page of MediaWiki has at most two million
+READ_BYTES = 1 << 20  # read from a file at a time
+MAX_PAGE_BYTES = 64 << 20  # without an end the page or line is damaged; a page of MediaWiki has at most two million
 
 
 class Damage(NamedTuple):
-    """Something unreadable: what it is, and at which byte of the file, or of the text that comes out of it."""
-
     what: str
     byte: int
-    of: str = "text"
+    of: str = "text"  # whether that is a byte of the file, or of the text that comes out of it
 
 
 class Content(NamedTuple):
-    """What a unit holds: documents, how long its text is, what of it could not be read, what was left out, and whether
-    it says that nothing more comes (None where a file does not say so)."""
-
     documents: Texts | Bags
-    length: int = 0
+    length: int = 0  # of the text
     damage: tuple[Damage, ...] = ()
-    left_out: Mapping[str, int] = MappingProxyType({})
-    ends: bool | None = None
+    left_out: Mapping[str, int] = MappingProxyType({})  # why, and how many documents
+    ends: bool | None = None  # whether here is the source's end; None for sources that have no mark for it
 
 
 class Unit(NamedTuple):
-    """A part of a file, worth so many of its bytes, and how to read it."""
-
     file: str
-    size: int
+    size: int  # bytes of the file
     read: Callable[[], Content]
 
 
 class Part(NamedTuple):
-    """Whole pages or lines of a text, and where the file is broken if it is."""
-
-    text: bytes
-    size: int
-    damage: tuple[Damage, ...]
+    text: bytes  # whole pages or lines
+    size: int  # bytes of the file
+    damage: tuple[Damage, ...] = ()  # where the file is broken, if it is
 
 
 def head(path: Path) -> bytes:
     """The first text of a file, unpacked."""
-    with path.open("rb") as file:
-        data = file.read(READ)
     if path.suffix == ".bz2":
-        first = next(bzip.blocks(path, 0, READ), None)
-        if first is None or first.text is None or data[:3] != b"BZh":
+        with path.open("rb") as file:
+            magic = file.read(3)
+        block = next(bzip.blocks(path, 0, READ_BYTES), None)
+        if magic != b"BZh" or block is None or block.text is None:
             raise InputError(f"{path} is no bzip2 file, or its first block is damaged, at byte 4.")
-        return first.text
-    try:
-        return zlib.decompressobj(wbits=31).decompress(data, READ) if path.suffix == ".gz" else data
-    except zlib.error:
-        raise InputError(f"{path} is no gzip file, or damaged at its beginning.") from None
+        return block.text
+    first = next(unpacked(path, READ_BYTES), (b"", 0))
+    if isinstance(first, Damage):
+        raise InputError(f"{path} is no gzip file, or damaged at its beginning.")
+    return first[0][:READ_BYTES]
 
 
 def unpacked(path: Path, step: int) -> Iterator[tuple[bytes, int] | Damage]:
@@ -93,19 +84,16 @@ def unpacked(path: Path, step: int) -> Iterator[tuple[bytes, int] | Damage]:
 def parts(path: Path, mark: bytes, size: int) -> Iterator[Part]:
     """The text in parts of about `size` bytes, each cut behind a mark such as the end of a page or line."""
     text, taken = bytearray(), 0
-    for found in unpacked(path, min(READ, size)):
-        if isinstance(found, Damage):
-            yield Part(bytes(text), taken, (found,))
+    for read in unpacked(path, min(READ_BYTES, size)):
+        if isinstance(read, Damage):
+            yield Part(bytes(text), taken, (read,))
             return
-        text += found[0]
-        taken += found[1]
-        if len(text) >= size:
-            cut = text.rfind(mark) + len(mark)
-            if cut < len(mark):
-                if len(text) < size + LONGEST:
-                    continue
-                cut = len(text)
-            yield Part(bytes(text[:cut]), taken, ())
+        text += read[0]
+        taken += read[1]
+        at = text.rfind(mark) if len(text) >= size else -1
+        if at >= 0 or len(text) >= size + MAX_PAGE_BYTES:
+            cut = at + len(mark) if at >= 0 else len(text)
+            yield Part(bytes(text[:cut]), taken)
             del text[:cut]
             taken = 0
-    yield Part(bytes(text), taken, ())
+    yield Part(bytes(text), taken)
