@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -289,20 +290,8 @@ def check_model(model, data: Data, position: Tree) -> None:
 
 def check_starts(model, data: Data, positions: Tree) -> None:
     """The log densities must be finite where the chains start, as far as some rows tell."""
-    own_gradient = hasattr(model, "likelihood_gradient")
-    count = min(data.size, max(data.batch_size, LOOKED_AT))
-
-    @jax.jit
-    def densities(positions, rows):
-        def one(position):
-            likelihood = 0.0 if own_gradient else log_likelihood(model, position, rows, None)
-            return jnp.isfinite(model.log_prior(position)), jnp.isfinite(likelihood)
-
-        return jax.lax.map(one, positions)
-
-    rows = None if own_gradient else first_rows(data, count)
-    finite = densities(positions, rows)
-    for name, right in zip(("log_prior", "log_likelihood"), finite, strict=True):
+    rows = None if hasattr(model, "likelihood_gradient") else first_rows(data)
+    for name, right in zip(("log_prior", "log_likelihood"), finite_densities(model, positions, rows), strict=True):
         if not np.all(right):
             chain = int(np.argmin(right))
             raise InputError(
@@ -311,8 +300,20 @@ def check_starts(model, data: Data, positions: Tree) -> None:
             )
 
 
-def first_rows(data: Data, count: int) -> Tree:
-    """The first rows of the data, or of a loader its first batch."""
+@partial(jax.jit, static_argnums=0)
+def finite_densities(model, positions: Tree, rows: Tree) -> tuple[jax.Array, jax.Array]:
+    """Whether each position has a finite log prior, and a finite log likelihood of these rows."""
+
+    def one(position):
+        likelihood = 0.0 if rows is None else log_likelihood(model, position, rows, None)
+        return jnp.isfinite(model.log_prior(position)), jnp.isfinite(likelihood)
+
+    return jax.lax.map(one, positions)
+
+
+def first_rows(data: Data) -> Tree:
+    """Some rows of the data from the first on, or of a loader its first batch."""
+    count = min(data.size, max(data.batch_size, LOOKED_AT))
     if data.source is None:
         return jax.tree.map(lambda rows: rows[:count], data.rows)
     if data.batch_order.shared and not data.batch_order.full:
