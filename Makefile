@@ -33,6 +33,14 @@ reproduce: setup
 test: lint
 	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20  # a file makes its reports once
 
+# What takes a minute: most rooms without what compiles much, kills processes or opens a browser.
+FAST := tests/test_architecture.py tests/util tests/integrators tests/models tests/cli tests/run/test_summary.py \
+	tests/data/test_sources.py tests/data/test_images.py tests/theory/test_algebra.py tests/theory/test_linear.py tests/theory/test_theory.py \
+	tests/lda/test_corpus.py tests/lda/test_prepare.py tests/lda/test_wikitext.py tests/lda/test_completion.py
+
+check: lint
+	$(PYTHON) -m pytest -n 2 --dist loadfile $(FAST)
+
 lint: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .

@@ -10,6 +10,7 @@ import pytest
 import strang
 from strang import gradients
 from strang.parallel.launch import STRANG
+from strang.run.api import check_host_calls
 from strang.storage.series import read_series
 from strang.storage.store import named_leaves
 from strang.util.errors import InputError
@@ -112,6 +113,7 @@ for k in range(200):
 """
 # All devices run one program, in which gradients are exchanged by XLA itself and Python is not called.
 COMPILED = """
+from strang.parallel import mesh
 from strang.run.driver import runner_of
 runner = runner_of(case(parts=3, devices=(1, 4), steps=2).job)
 stop = runner.number(2)
@@ -135,6 +137,8 @@ def test_devices_and_processes_change_no_bit(tmp_path):
         + "".join(SAVED.format(f"'{mesh}.npz'", f"case(parts=3, devices=({mesh}))") for mesh in DEVICES)
         + "case(parts=3, devices=(1, 2), steps=130, store='stored')\n"
         + COMPILED
+        + "mesh.MIN_SAVED_BYTES = 0  # by coordinates, as large gradients are exchanged\nmesh.compiled.cache_clear()\n"
+        + SAVED.format("'by coordinates.npz'", "case(parts=3, devices=(1, 4))")
     )
     joining = f"import strang\nstrang.parallel.start()\n{CASE}\n"
     name = "f'process{jax.process_index()}.npz'"
@@ -150,11 +154,22 @@ def test_devices_and_processes_change_no_bit(tmp_path):
     assert read_series(tmp_path / "stored")[-1]["step"] == 250
     expected = named_leaves(case(parts=3).chain)  # noqa: F821
     same(named_leaves(case(store=tmp_path / "stored").chain), expected)  # noqa: F821
-    for name in (*DEVICES, "process0", "process3"):
+    for name in (*DEVICES, "by coordinates", "process0", "process3"):
         same(dict(np.load(tmp_path / f"{name}.npz")), expected)
     drawn = case(parts=3, steps=20, thin=5).samples  # noqa: F821
     for rank in range(4):
         np.testing.assert_array_equal(np.load(tmp_path / f"drawn{rank}.npy"), drawn)
+
+
+def test_calls_of_the_host_are_not_shared_by_devices_of_one_process(tmp_path):
+    """They would stand still."""
+    np.save(tmp_path / "x.npy", np.ones(8, np.float32))
+    data = strang.data.files(tmp_path / "x.npy", batch_size=4)
+    with pytest.raises(InputError, match="not by the 4 devices of one; write strang launch -n 4"):
+        check_host_calls(strang.models.Gaussian(), data, (2, 2))
+    with pytest.raises(InputError, match="models with a gradient of their own"):
+        check_host_calls(strang.sbn.SBN(2), strang.data.arrays(np.ones((3, 784)), batch_size=1), (1, 4))
+    check_host_calls(strang.models.Gaussian(), strang.data.arrays(np.ones(3), batch_size=1), (2, 2))
 
 
 def test_a_launched_process_must_join(monkeypatch):

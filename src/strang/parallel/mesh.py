@@ -26,6 +26,7 @@ from strang.util.trees import Tree
 
 CHAINS, PARTS = "chains", "parts"
 COMMON = PartitionSpec()
+MIN_SAVED_BYTES = 1 << 20  # per device: what a second exchange costs in time
 TRACE_SPEC = PartitionSpec(*[None] * TRACE_AXIS, CHAINS)
 CHAIN_SPECS: Any = jax.tree.map(
     lambda axis: COMMON if axis is None else PartitionSpec(CHAINS), CHAIN_AXES, is_leaf=lambda axis: axis is None
@@ -48,14 +49,17 @@ class MeshExchange(Exchange):
         return jnp.minimum(place * each, count), jnp.minimum((place + 1) * each, count)
 
     def add(self, summands):
-        """Each device gets its fraction of the coordinates of all parts, adds them, and gathers what the others have:
-        less to send, and less to add, than if all had all parts."""
-        parts, size = summands.shape
-        each, surplus = -(-parts // self.columns), -size % self.columns
-        padded = jnp.pad(summands, ((0, each * self.columns - parts), (0, surplus)))
+        """All devices gather all parts and add them; or, where that sends much more, each gets its fraction of the
+        coordinates of all parts, adds them, and gathers the sums of the others. The bits are the same."""
+        (parts, size), columns = summands.shape, self.columns
+        each, surplus = -(-parts // columns), -size % columns
+        padded = jnp.pad(summands, ((0, each * columns - parts), (0, surplus)))
         own = lax.dynamic_slice_in_dim(padded, lax.axis_index(PARTS) * each, each)
-        columns = lax.all_to_all(own, PARTS, split_axis=1, concat_axis=0, tiled=True)
-        return lax.all_gather(add_in_order(columns[:parts]), PARTS, tiled=True)[:size]
+        saved = (columns - 1) * (each - (each + 1) / columns) * size * summands.dtype.itemsize
+        if saved < MIN_SAVED_BYTES:
+            return add_in_order(lax.all_gather(own, PARTS, tiled=True)[:parts])[:size]
+        fractions = lax.all_to_all(own, PARTS, split_axis=1, concat_axis=0, tiled=True)
+        return lax.all_gather(add_in_order(fractions[:parts]), PARTS, tiled=True)[:size]
 
 
 def mesh_shape(devices: int | tuple[int, int]) -> tuple[int, int]:
