@@ -112,8 +112,6 @@ def main(counts: list[int]) -> None:
                 f"({first['cpu'] / found['cpu']:.2f} times less), which receives {received:,} bytes",
                 flush=True,
             )
-        if "documents" in name:  # a loop of the host, which several devices of one process do not share
-            continue
         found = ask(sys.executable, __file__, "--measure", name, "2")
         print(
             f"{name}: 2 devices of one process: {1e3 * found['seconds']:.3g} ms per step "

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from strang.util.errors import InputError
+from strang.util.host import call_host
 from strang.util.trees import Tree
 
 _numbers = itertools.count(1)
@@ -142,13 +143,13 @@ class Remote:
         """Reads rows from inside compiled code; `ahead` is the next request."""
         structure = jax.tree.structure(self.source.datum)
         shapes = jax.tree.unflatten(structure, self.source.shapes(jax.tree.leaves(request)))
-        return jax.pure_callback(serve, shapes, self.number, request, ahead, vmap_method="expand_dims")
+        return call_host(serve, shapes, self.number, request, ahead, vmap_method="expand_dims")
 
 
 def serve(number, request: Tree, ahead: Tree) -> Tree:
     """The host's side of `fetch`; under `vmap` every array has further axes in front."""
     source = _sources[int(np.ravel(number)[0])]
-    rows = source.take(*([np.asarray(leaf) for leaf in jax.tree.leaves(tree)] for tree in (request, ahead)))
+    rows = source.take(jax.tree.leaves(request), jax.tree.leaves(ahead))
     return jax.tree.unflatten(jax.tree.structure(source.datum), rows)
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from strang.lda.kernels.documents import Documents, as_bags, kept_sweeps
 from strang.util.errors import InputError, choose, need, whole
-from strang.util.host import on_host
+from strang.util.host import compute_on_host
 
 PARAMETRISATIONS = ("reduced-mean", "reduced-natural", "expanded-mean", "expanded-natural")
 MAX_DOCUMENTS_READ = 10_000  # documents read together
@@ -135,7 +135,7 @@ class TopicModel:
         need("numba", "lda")
         phi, bits = self.topics_of(position), jax.random.key_data(key)
         result = jax.ShapeDtypeStruct(phi.shape, jnp.float32)
-        summed = on_host(self._count, result, phi.astype(jnp.float32), rows, weights, bits)
+        summed = compute_on_host(self._count, result, phi.astype(jnp.float32), rows, weights, bits)
         return self.count_gradient(position, phi, summed.astype(position.dtype) / kept_sweeps(self.sweeps))
 
     def count_gradient(self, position, phi, counts):

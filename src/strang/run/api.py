@@ -3,11 +3,8 @@
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from math import prod
 from pathlib import Path
 from typing import Any
-
-import jax
 
 from strang.data.batches import Data
 from strang.dynamics.base import Dynamics
@@ -180,16 +177,4 @@ def request(
     if isinstance(data, Data):  # what is not in memory must be sound before anything is run with it
         data.verify(None if store is None else known_files(Path(store)), progress)
     mesh, parts = mesh_shape(devices), stored_parts(store, parts)
-    check_host_calls(model, data, mesh)
     return prepare(model, data, dynamics, mesh=mesh, parts=parts, progress=progress, **settings)
-
-
-def check_host_calls(model: Posterior, data: Data, mesh: tuple[int, int]) -> None:
-    """Refuse calls of the host from several devices of one process: on CPUs they need the threads on which the other
-    devices wait for them, and all would stand still."""
-    local = prod(mesh) // jax.process_count()
-    if local > 1 and (hasattr(model, "likelihood_gradient") or getattr(data, "source", None) is not None):
-        raise InputError(
-            "models with a gradient of their own, and rows that are not in memory, are shared by processes, not by "
-            f"the {local} devices of one; write strang launch -n {local} -- ..., or leave out devices=."
-        )

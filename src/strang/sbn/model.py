@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from strang.util.errors import InputError, choose, whole
-from strang.util.host import on_host
+from strang.util.host import compute_on_host
 from strang.util.trees import Tree
 
 UPDATES = ("gibbs", "polya-gamma")
@@ -155,7 +155,7 @@ class SBN:
 
         shape = jax.ShapeDtypeStruct((rows.shape[0], self.hidden), bool)
         optional = () if start is None else (start,)
-        return on_host(sweep, shape, position["W"], position["b"], position["c"], rows, key, *optional)
+        return compute_on_host(sweep, shape, position["W"], position["b"], position["c"], rows, key, *optional)
 
     def _array_sweeps(self, position, rows, key, start):
         """The same conditionals as array code over all rows, one unit after the other."""

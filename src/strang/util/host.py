@@ -7,20 +7,38 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.buffer_callback import buffer_callback
 
 _one_at_a_time = threading.Lock()  # a loop uses all cores, and Numba's basic thread pool cannot be entered twice
 
 
-def on_host(function: Callable, result: Any, *arguments: Any) -> Any:
-    """Computes function(*arguments) on NumPy arrays of the host; `result` gives its shapes and dtypes.
-
-    The function must be pure. Under `vmap` it gets and returns every array with the mapped axis in front, also arrays
-    that do not depend on that axis.
-    """
-    return jax.pure_callback(partial(_run, function), result, *arguments, vmap_method="broadcast_all")
+def compute_on_host(function: Callable, result: Any, *arguments: Any) -> Any:
+    """Computes as `call_host` does, one such function at a time; under `vmap` every array has the mapped axis in front,
+    also arrays that do not depend on that axis."""
+    return call_host(partial(_alone, function), result, *arguments, vmap_method="broadcast_all")
 
 
-def _run(function: Callable, *arguments: Any) -> Any:
-    arrays = jax.tree.map(np.asarray, arguments)
+def _alone(function: Callable, *arguments: Any) -> Any:
     with _one_at_a_time:
-        return function(*arrays)
+        return function(*arguments)
+
+
+def call_host(function: Callable, result: Any, *arguments: Any, vmap_method: str) -> Any:
+    """Calls a pure function with NumPy arrays of the host, valid during the call; `result` gives its shapes and dtypes.
+
+    On CPUs the call runs on the thread that computes: `pure_callback` asks for another one, and there may be none while
+    the devices of a process wait for each other.
+    """
+
+    def in_place(context, out, *buffers):
+        answer = function(*jax.tree.map(np.asarray, buffers))
+        jax.tree.map(lambda buffer, value: np.copyto(np.asarray(buffer), value), out, answer)
+
+    def elsewhere(*arrays):
+        return function(*jax.tree.map(np.asarray, arrays))
+
+    return jax.lax.platform_dependent(
+        *arguments,
+        cpu=buffer_callback(in_place, result, vmap_method=vmap_method),
+        default=partial(jax.pure_callback, elsewhere, result, vmap_method=vmap_method),
+    )
