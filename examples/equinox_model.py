@@ -51,6 +51,6 @@ run = strang.sample(
 )
 mean = run.average["mean"]
 sd = np.sqrt(run.average["square"] - mean**2)
-print(f"kinetic temperature {run.temperature:.3f}")
+print(f"temperature {run.temperature:.3f}")
 for place, m, s in zip(places, mean, sd, strict=True):
     print(f"f({place:+.0f}) = {m:+.2f} ± {s:.2f}" + ("" if abs(place) <= 2 else "   no data here"))

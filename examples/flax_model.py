@@ -57,7 +57,7 @@ run = strang.sample(
     chains=4,
     average=probabilities,
 )
-print(f"kinetic temperature {run.temperature:.3f}")
+print(f"temperature {run.temperature:.3f}")
 for name, prediction in {
     "one draw": probabilities(jax.tree.map(lambda leaf: leaf[0], run.chain.state.position)),
     "the posterior's mean": run.average,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from strang.integrators.words import spell as spell
     from strang.lda.estimator import LDA as LDA
     from strang.models import Model as Model
+    from strang.run import DisagreementWarning as DisagreementWarning
     from strang.run import DivergenceWarning as DivergenceWarning
     from strang.run import Run as Run
     from strang.run import Stepper as Stepper
@@ -42,7 +43,8 @@ _HOMES = {
     **{name: f"strang.{name}" for name in _MODULES},
     **dict.fromkeys(("SGHMC", "SGLD", "SGNHT", "SGRHMC", "SGRLD"), "strang.dynamics"),
     **dict.fromkeys(("Step", "spell"), "strang.integrators.words"),
-    **dict.fromkeys(("DivergenceWarning", "Run", "Stepper", "blocks", "cluster", "sample"), "strang.run"),
+    **dict.fromkeys(("DisagreementWarning", "DivergenceWarning", "Run", "Stepper"), "strang.run"),
+    **dict.fromkeys(("blocks", "cluster", "sample"), "strang.run"),
     "InputError": "strang.util.errors",
     "LDA": "strang.lda.estimator",
     "Model": "strang.models",

@@ -77,6 +77,11 @@ def fails(position):
         ({"dynamics": None}, "dynamics is None; give an instance"),
         ({"dynamics": strang.SGHMC(None)}, "friction is None; it must be a positive number"),
         ({"dynamics": strang.SGHMC("10")}, "friction is '10'; it must be a number"),
+        (
+            {"dynamics": strang.SGHMC(1.0, "V")},
+            "gradient_noise is 'V'; it must be a number, or one for each coordinate",
+        ),
+        ({"dynamics": strang.SGHMC(1.0, np.ones(3))}, "gradient_noise has shapes [(3,)]; write one number"),
         ({"gradient": "svrg"}, "gradient is 'svrg'; give an estimator, such as strang.gradients"),
         ({"gradient": gradients.latent()}, "Gaussian has no hidden causes to keep"),
         ({"gradient": gradients.control_variate(np.float32(np.nan))}, "anchor is not finite"),

@@ -92,7 +92,7 @@ def test_a_schedule_may_give_a_python_number(numbers):
     np.testing.assert_allclose(runs[0].chain.state.position, runs[1].chain.state.position, rtol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_any_tree_and_dtype_is_a_position(dtype):
     with jax.enable_x64(dtype == "float64"):
         x = np.linspace(-1, 1, 12).reshape(6, 2).astype(dtype)
@@ -187,28 +187,6 @@ def test_averages_in_double_precision(numbers):
     with jax.enable_x64():
         chosen = settings(numbers.astype(float), "full", steps=2000, step_size=1e-3, average=lambda q: 0 * q + 1.0)
         assert abs(strang.sample(**chosen).average - 1) < 1e-12
-
-
-def test_batch_means_error_is_right():
-    """On independent values the error is s/sqrt(L): within 5 of its own standard deviations (1/sqrt(2*15) a chain)."""
-    chains, blocks = 400, 500
-
-    @jax.jit
-    def book(values):
-        def one(values):
-            def block(average, x):
-                return averages.close_block(average._replace(partial={"weight": jnp.float32(1), "average": x})), None
-
-            return jax.lax.scan(block, averages.start({"weight": jnp.float32(1), "average": values[0]}), values)[0]
-
-        return jax.vmap(one)(values)
-
-    values = np.random.default_rng(0).normal(size=(chains, blocks)).astype(np.float32)
-    summary = averages.summarise(book(values))
-    np.testing.assert_allclose(summary.mean["average"], values.mean(1), atol=1e-6)
-    expected = 1 / np.sqrt(blocks)
-    mean_square = (summary.error["average"] ** 2).mean()
-    assert abs(mean_square / expected**2 - 1) < 5 * np.sqrt(2 / 15 / chains)
 
 
 def test_gradient_noise_is_measured(numbers):
@@ -306,8 +284,8 @@ def test_interrupt_returns_what_there_is(numbers, monkeypatch):
     assert "interrupted" in str(run)
 
 
-def test_the_report_says_what_bias_to_expect(numbers):
-    assert "expect variances about" in str(strang.sample(**settings(numbers)))
+def test_the_report_says_what_gradients_do(numbers):
+    assert "gradient noise makes the temperature" in str(strang.sample(**settings(numbers)))
     assert "bias is the integrator's alone" in str(strang.sample(**settings(numbers, "full")))
 
 

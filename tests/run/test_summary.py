@@ -1,7 +1,6 @@
-"""What a run says of itself: its averages and their errors to the last digit, gradient noise, the bias to expect."""
+"""What a run says of itself: its averages and their errors to the last digit, gradient noise, speed."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +8,9 @@ import numpy as np
 import pytest
 
 import strang
-from strang.data.orders import ORDERS
-from strang.run import summary
-from strang.sampling import averages as averages
+from strang.sampling import averages
 from strang.sampling.chain import advance_alone
 from strang.sampling.request import prepare
-
-WEIGHTS = {"w": np.full(50, 3.0), "b": np.asarray(103.0)}
 
 
 def settings(numbers, **changes):
@@ -45,13 +40,14 @@ def test_what_does_not_count_may_be_no_number():
 
 
 def test_chains_that_share_their_batches_are_one_where_errors_are_concerned(numbers):
-    """All chains made the same: three of them are worth one from a loader, three with batches of their own."""
+    """All chains made the same: those from a loader are worth one of them, those with batches of their own more."""
     ours = strang.sample(**settings(numbers))
     theirs = strang.sample(**settings(numbers, data=strang.data.stream([numbers[:7], numbers[7:14]], size=66)))
-    for run, worth in ((ours, 3), (theirs, 1)):
+    for run in (ours, theirs):
         equal = jax.tree.map(lambda x: jnp.broadcast_to(x[:1], x.shape) if x.ndim else x, run.chain.average)
         same = replace(run, chain=run.chain._replace(average=equal))
-        assert float(same.error) == pytest.approx(same.each.error["average"][0] / np.sqrt(worth), rel=1e-9)
+        ratio = float(same.error) / same.each.error["average"][0]
+        assert ratio == pytest.approx(1) if run is theirs else ratio < 0.9
 
 
 def test_gradient_noise_is_that_after_burn_in():
@@ -63,41 +59,6 @@ def test_gradient_noise_is_that_after_burn_in():
     assert far == pytest.approx(near, rel=0.5)
     early = float(strang.sample(**{**chosen, "burn_in": 0}, init=jnp.float32(-40.0)).gradient_noise)
     assert early > 100 * near
-
-
-def run_with(dynamics, schedule=None, steps=20_000, burn_in=100, order="iid", model=None, grid=False):
-    inputs = SimpleNamespace(
-        dynamics=dynamics,
-        schedule=schedule or strang.schedule.fixed(0.01),
-        burn_in=burn_in,
-        data=SimpleNamespace(batch_order=ORDERS[order](10, 2)),
-    )
-    job = SimpleNamespace(inputs=inputs, program=SimpleNamespace(grid=grid, model=model))
-    return SimpleNamespace(job=job, steps=steps, gradient_noise=WEIGHTS)
-
-
-def test_the_step_to_expect_a_bias_from_is_the_average_s():
-    numbers = np.arange(101.0, 20_001)
-    h = 1e-3 * numbers**-0.5
-    found = summary.mean_step(run_with(None, strang.schedule.decreasing(1e-3, 0.5)))
-    assert found == pytest.approx((h**2).sum() / h.sum(), rel=0.01)
-    assert np.isnan(summary.mean_step(run_with(None, steps=100)))
-
-
-@pytest.mark.parametrize("grid", [False, True])
-def test_known_noise_is_counted_coordinate_by_coordinate(grid):
-    known = jax.tree.map(lambda x: np.broadcast_to(x, (3, *x.shape)), WEIGHTS) if grid else WEIGHTS
-    assert summary.known_noise(run_with(strang.SGHMC(1.0, known), grid=grid)) == pytest.approx((150 + 103) / 51)
-    (line,) = summary.expected_bias(run_with(strang.SGHMC(1.0, known), grid=grid))
-    assert "about 0 % too large" in line
-    (line,) = summary.expected_bias(run_with(strang.SGHMC(2.0)))
-    assert f"about {100 * 0.01 * 253 / 51 / 4:.3g} % too large" in line
-
-
-def test_no_bias_is_foretold_where_it_is_not_known():
-    assert summary.expected_bias(run_with(strang.SGRLD())) == []
-    (line,) = summary.expected_bias(run_with(strang.SGHMC(1.0), order="symmetric", model=strang.sbn.SBN(2)))
-    assert "does not cancel" in line
 
 
 def test_speed_counts_the_steps_of_this_call(numbers):

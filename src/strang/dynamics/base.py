@@ -56,5 +56,5 @@ class SecondOrder:
         return tuple(zeros(state)._replace(momentum=amplitude))
 
     def temperature(self, state: Any):
-        """The kinetic temperature p·p/n, whose mean should be 1."""
+        """The temperature p·p/n, whose mean should be 1."""
         return dot(state.momentum, state.momentum) / size(state.momentum)

@@ -72,7 +72,7 @@ class SGHMC(SecondOrder):
             )
         friction = float(np.min(self.friction))
         limit = 4 * np.tanh(friction * h / 2) / h**2 if step.name == "nogin" else 2 * friction / h
-        if not variance <= limit:
+        if not variance <= limit * (1 + 1e-6):  # the rounding of single precision
             raise InputError(
                 f"gradient_noise {variance:g} is more than the {limit:g} that {step.name!r} can take out of its own "
                 f"noise at step_size {h:g} and friction {friction:g}; write a smaller step, a larger batch, or more "
@@ -110,7 +110,10 @@ def kick_and_noise(dynamics, state, sub: Substep):
 def reduced_noise(dynamics, state, remaining: Callable) -> Tree:
     """Amplitudes of the noise, whose variance `remaining` computes from the known variance of the gradient."""
     variances = spread(dynamics.gradient_noise, state.momentum)
-    return jax.tree.map(lambda variance, p: cast(jnp.sqrt(remaining(variance)), p), variances, state.momentum)
+    some = 1 - 8 * float(
+        jnp.finfo(jnp.result_type(float)).eps
+    )  # of the variance, lest rounding leaves less than nothing
+    return jax.tree.map(lambda variance, p: cast(jnp.sqrt(remaining(some * variance)), p), variances, state.momentum)
 
 
 def damp_and_noise(dynamics, state, sub: Substep):

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from strang.integrators.words import Step
-from strang.util.trees import Tree, axpy, scale
+from strang.util.trees import Tree, add, axpy, scale
 
 
 class SGLDState(NamedTuple):
@@ -56,8 +56,13 @@ class SGLD:
 
 def euler(dynamics, state: SGLDState, h, gradient, noise) -> SGLDState:
     """θ' = θ − h ∇Ũ(θ) + √(2h) ξ."""
-    position = axpy(jnp.sqrt(2 * h), noise[0], axpy(-h, gradient(state.base), state.base))
+    position = add(state.base, increment(h, gradient(state.base), noise[0]))
     return SGLDState(position, position)
+
+
+def increment(h, gradient: Tree, noise: Tree) -> Tree:
+    """−h ∇Ũ + √(2h) ξ, summed before it is added to a position, in which a small drift would be rounded to nothing."""
+    return axpy(-h, gradient, scale(jnp.sqrt(2 * h), noise))
 
 
 def averaged_noise(dynamics, state: SGLDState, h, gradient, noise) -> SGLDState:
@@ -68,7 +73,7 @@ def averaged_noise(dynamics, state: SGLDState, h, gradient, noise) -> SGLDState:
     θ share their noises by halves).
     """
     position = axpy(jnp.sqrt(h / 2), noise[0], state.base)
-    return SGLDState(position, axpy(jnp.sqrt(2 * h), noise[0], axpy(-h, gradient(position), state.base)))
+    return SGLDState(position, add(state.base, increment(h, gradient(position), noise[0])))
 
 
 SGLD.steps = {

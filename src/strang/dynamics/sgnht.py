@@ -65,7 +65,7 @@ class SGNHT(SecondOrder):
         return multiply(factor, momentum) if self.thermostat == "coordinate" else scale(factor, momentum)
 
     def excess(self, momentum: Tree) -> Tree:
-        """dξ/dt = gain (kinetic temperature − 1)."""
+        """dξ/dt = gain (temperature − 1)."""
         if self.thermostat == "coordinate":
             return jax.tree.map(lambda p: cast(self.gain, p) * (p * p - 1), momentum)
         temperature = dot(momentum, momentum) / size(momentum)

@@ -64,7 +64,7 @@ class SGRHMC(SecondOrder):
         return velocity, axpy(-self.friction, velocity, force)
 
     def temperature(self, state: SGHMCState):
-        """The kinetic temperature p·G⁻¹p/n, whose mean should be 1."""
+        """The temperature p·G⁻¹p/n, whose mean should be 1."""
         return dot(state.momentum, self.velocity(*state)) / size(state.momentum)
 
     def velocity(self, position: Tree, momentum: Tree) -> Tree:

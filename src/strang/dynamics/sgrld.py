@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from strang.dynamics.fields import setting
 from strang.integrators.words import Step
 from strang.util.errors import InputError
-from strang.util.trees import Tree, axpy, multiply, subtract
+from strang.util.trees import Tree, add, axpy, multiply, scale, subtract
 
 
 class SGRLDState(NamedTuple):
@@ -71,7 +71,8 @@ class SGRLD:
 def euler(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDState:
     """θ' = θ + h (−G⁻¹∇Ũ + ∇·G⁻¹) + √(2h G⁻¹) ξ."""
     (drift,), (amplitude,) = dynamics.drift(state, gradient), dynamics.diffusion(state)
-    return SGRLDState(axpy(jnp.sqrt(h), multiply(amplitude, noise[0]), axpy(h, drift, state.position)))
+    increment = axpy(h, drift, scale(jnp.sqrt(h), multiply(amplitude, noise[0])))  # rounded less than one by one
+    return SGRLDState(add(state.position, increment))
 
 
 def mirrored_euler(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDState:

@@ -144,7 +144,7 @@ def gaussian(
             rows = data.files(path, columns=column, **batches)
             x, true = on_disk(rows, model, path)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", run.DivergenceWarning)  # the result says it
+            warnings.simplefilter("ignore", run.RunWarning)  # the result says it
             stored: dict[str, Any] = {"store": store, "every": every, "about": about, "parts": parts}
             sample = partial(cluster.sample, scheduler, tasks=tasks) if in_tasks else partial(run.sample, **stored)
             outcome = sample(

@@ -123,7 +123,7 @@ def simulated_errors(
     model, x = target
     errors = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", run.DivergenceWarning)  # a result here
+        warnings.simplefilter("ignore", run.RunWarning)  # a result here
         outcome = run.sample(
             model,
             data.arrays(x, batch_size=BATCH, batch_order=order),

@@ -85,7 +85,7 @@ def simulate(target: Problem, policy: str, sizes: list[float], steps: int, runs:
     dynamics, integrator, batch_order = method(target, policy, h)
     anchor = jnp.asarray(target.anchor, jnp.float32)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", run.DivergenceWarning)  # a result here
+        warnings.simplefilter("ignore", run.RunWarning)  # a result here
         result = run.sample(
             target.model,
             data.arrays(target.rows, batch_size=None if policy == "full" else target.batch, batch_order=batch_order),

@@ -103,8 +103,7 @@ def draws_of(folder: Path, spec: dict[str, Any], arrays: dict[str, np.ndarray], 
     sums = sums_of(arrays)
     if len(sums) != len(positions):
         raise InputError(f"{folder / 'chain.npz'} is damaged: its checksums are not those of its positions.")
-    like = {name: samples.stored(array) for name, array in zip(sums, positions, strict=True)}
-    return samples.read(folder / "samples", like, step // spec["thin"], sums)
+    return samples.read(folder / "samples", dict(zip(sums, positions, strict=True)), step // spec["thin"], sums)
 
 
 def to_arviz(folder: str | Path) -> Any:
@@ -135,7 +134,7 @@ def describe(result: dict[str, Any]) -> list[str]:
     if len(averages) > MAX_PRINTED_AVERAGES:
         lines.append(f"... ({len(averages)} numbers)")
     if result["temperature"] is not None:
-        lines.append(f"kinetic temperature {rounded(result['temperature'], 4)} (should be 1)")
+        lines.append(f"temperature {rounded(result['temperature'], 4)} (should be 1)")
     if result["gradient_noise"] is not None:
         lines.append(f"gradient noise: variance V {rounded(result['gradient_noise'], 4)} per coordinate on average")
     if result.get("waiting") is not None:

@@ -25,7 +25,7 @@ def curves(result: dict[str, Any]) -> list[Section]:
         for k, each in enumerate(result["averages"][:MAX_AVERAGES])
     ]
     measured = {
-        "temperature": ("kinetic temperature", "should be 1, larger where gradients are noisy"),
+        "temperature": ("temperature", "should be 1, larger where gradients are noisy"),
         "gradient_noise": ("gradient noise", "variance V per coordinate, on average"),
         "diverged": ("diverged chains", "chains that diverged"),
         **{name: (name, name) for name in sorted({n for entry in series for n in entry if is_other(n, entry[n])})},

@@ -1,6 +1,5 @@
 """`sample` and `blocks`: the front door of the library."""
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from strang.models.base import Posterior
 from strang.parallel import processes
 from strang.parallel.mesh import mesh_shape
 from strang.run.driver import run_blocks
-from strang.run.result import DivergenceWarning, Run, finish
+from strang.run.result import Run, finish
 from strang.sampling.chain import Chain
 from strang.sampling.request import Job, prepare
 from strang.storage.manifest import known_files
@@ -115,8 +114,7 @@ def sample(
             run = finish(replace(job, chain=folder.chain), progress, folder)
         finally:
             folder.close()
-    if run.diverged:
-        warnings.warn(run.divergence(), DivergenceWarning, stacklevel=3)
+    run.warn(stacklevel=3)
     return run
 
 

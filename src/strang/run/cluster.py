@@ -1,7 +1,6 @@
 """Grids and replicates over machines: the chains of a run as independent tasks on a Dask cluster."""
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -18,7 +17,7 @@ from strang.models.base import Posterior
 from strang.parallel.dask import connected, gathered
 from strang.run.api import Average, Integrator, StepSize, position_itself, request
 from strang.run.driver import Observer, drive, joined
-from strang.run.result import DivergenceWarning, Run
+from strang.run.result import Run
 from strang.sampling.chain import CHAIN_AXES, Chain
 from strang.sampling.request import Job
 from strang.schedule import Function
@@ -85,8 +84,7 @@ def sample(
             results = [result for _, result in sorted(numbered, key=lambda pair: pair[0])]
     draws = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *(draws for _, draws in results))
     run = Run(job, together([chain for chain, _ in results]), time.perf_counter() - started, draws, False)
-    if run.diverged:
-        warnings.warn(run.divergence(), DivergenceWarning, stacklevel=3)
+    run.warn(stacklevel=3)
     return run
 
 

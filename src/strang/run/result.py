@@ -1,5 +1,6 @@
 """What comes out of a run: averages with errors, draws, and signs of the chains' health."""
 
+import warnings
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
@@ -8,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from strang.run import arviz, summary
+from strang.run import arviz, health, summary
 from strang.run.driver import Observer, Outcome, drive, joined
 from strang.sampling import averages
 from strang.sampling.chain import Chain
@@ -21,8 +22,16 @@ from strang.util.numbers import finite
 from strang.util.trees import Tree, mean, size
 
 
-class DivergenceWarning(UserWarning):
+class RunWarning(UserWarning):
+    """Something is wrong with what came out."""
+
+
+class DivergenceWarning(RunWarning):
     """Some chains left the finite numbers and stopped there."""
+
+
+class DisagreementWarning(RunWarning):
+    """The averages of chains differ by more than chance."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,10 +41,11 @@ class Run:
     Attributes:
         average: the weighted average over steps and the chains that are alive.
         error: its Monte Carlo standard error.
+        rhat: R-hat of the chains' batch means, coordinate by coordinate; about 1 where chains agree.
         each: averages and errors chain by chain.
         samples: the thinned positions after burn-in, if `thin` was given: chain first, then draw.
-        temperature: the mean kinetic temperature; should be 1, and is above where gradients are noisy. None for
-            dynamics without momentum.
+        temperature: the mean temperature of the momentum; should be 1, and is above where gradients are noisy. None
+            for dynamics without momentum.
         gradient_noise: the measured variance V of the minibatch gradient, coordinate by coordinate.
         alive: which chains have not diverged.
         diverged: how many have.
@@ -78,27 +88,29 @@ class Run:
 
     @property
     def average(self) -> Tree:
-        return self._over_chains(self._averaged(self.each.mean))
+        return self._over_chains(self._averaged(averages.means(self.chain.average)))
 
     @property
     def error(self) -> Tree:
-        """From batch means within the chains, or from the spread between them where a run is too short for batches
-        (below 512 averaged steps). Of a loader's chains, which share every batch, from batch means of their mean
-        only."""
-        alive, each = int(self.alive.sum()), self.each
-        errors = self._averaged(each.error)
-        if alive == 0:
-            return self._over_chains(errors)
-        if self.job.inputs.data.batch_order.shared and not self.job.inputs.data.batch_order.full:
-            one = averages.summarise(averages.pooled(self.chain.average, self.alive))
-            return jax.tree.map(lambda error: error[0], one.error["average"])
+        """1.96 of it are half of a 95 % interval. It has the spread between chains in it, but for chains with settings
+        of their own, which differ anyway; and the noise that chains share which are given a loader's batches."""
+        if not self.alive.any() or self.own_settings:
+            each = self._averaged(self.each.error)
+            squares = self._over_chains(jax.tree.map(np.square, each))
+            return jax.tree.map(lambda square: np.sqrt(square / max(self.alive.sum(), 1)), squares)
+        order = self.job.inputs.data.batch_order
+        shared = order.shared and not order.full
+        return self._averaged(averages.error_over_chains(self.chain.average, self.alive, shared=shared))
 
-        def combine(mean, error):
-            within = np.sqrt((error[self.alive] ** 2).sum(0)) / alive
-            between = mean[self.alive].std(0, ddof=1) / np.sqrt(alive) if alive > 1 else np.nan
-            return np.where(np.isfinite(within), within, between)
+    @property
+    def rhat(self) -> Tree:
+        return self._averaged(averages.disagreement(self.chain.average, self.alive)[0])
 
-        return jax.tree.map(combine, each.mean["average"], errors)
+    @property
+    def own_settings(self) -> bool:
+        """Whether chains differ by step size or by numbers of their dynamics."""
+        shape = jax.eval_shape(self.job.inputs.schedule, jnp.asarray(1.0)).shape
+        return self.job.program.grid or bool(shape)
 
     @property
     def samples(self) -> Tree:
@@ -118,7 +130,7 @@ class Run:
 
     @property
     def temperature(self) -> float | None:
-        mean = self.each.mean
+        mean = averages.means(self.chain.average)
         return float(self._over_chains(mean["temperature"])) if "temperature" in mean else None
 
     @property
@@ -140,6 +152,13 @@ class Run:
     def to_arviz(self) -> Any:
         """The thinned positions after burn-in as an ArviZ DataTree; needs the extra `arviz`."""
         return arviz.to_arviz(self)
+
+    def warn(self, stacklevel: int) -> None:
+        """Warns of chains that diverged or disagree."""
+        if self.diverged:
+            warnings.warn(self.divergence(), DivergenceWarning, stacklevel=stacklevel + 1)
+        for line in health.disagreement(self):
+            warnings.warn(line + ".", DisagreementWarning, stacklevel=stacklevel + 1)
 
     def divergence(self) -> str:
         """A sentence on the chains that diverged."""

@@ -1,11 +1,9 @@
 """A run in a few lines for people."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from strang.data.orders import Stream
-from strang.util.trees import mean, size, spread
+from strang.run import health
 
 SHOWN = 6  # numbers of each average
 
@@ -36,7 +34,7 @@ def rows(run, most: int | None = None) -> list[tuple[str, str, str]]:
 
 
 def lines(run) -> list[str]:
-    """The run in a few lines: what was done, the averages with errors, the health signals, what bias to expect."""
+    """The run in a few lines: what was done, the averages with errors, and the health of the run."""
     text = [title(run)]
     if run.job.program.average is not None and run.alive.any():
         means, errors = jax.tree.leaves(run.average), jax.tree.leaves(run.error)
@@ -50,56 +48,10 @@ def lines(run) -> list[str]:
 
 
 def notes(run) -> list[str]:
-    """The health of a run: temperature, gradient noise, the bias to expect, waiting, divergence."""
-    text = []
-    if run.temperature is not None:
-        text.append(f"kinetic temperature {run.temperature:.4g} (should be 1)")
-    noise = mean(run.gradient_noise)
-    if np.isfinite(noise):  # as it is not where nothing was measured
-        text.append(f"gradient noise V {noise:.4g} per coordinate on average ({size(run.gradient_noise)} coordinates)")
-    text.extend(expected_bias(run))
+    """The health of a run, waiting and divergence."""
+    text = health.notes(run)
     if run.waiting is not None:
         text.append(f"waiting for data {100 * run.waiting:.2g} % of the time")
     if run.diverged:
         text.append(run.divergence())
     return text
-
-
-def expected_bias(run) -> list[str]:
-    """What gradient noise adds to the variances: h V / (2 D), to first order, when batches are independent."""
-    data, dynamics = run.job.inputs.data, run.job.inputs.dynamics
-    order = data.batch_order
-    if not order.independent and hasattr(run.job.program.model, "likelihood_gradient"):
-        return ["the model's own gradient may be random: its noise, which is not measured separately, does not cancel"]
-    if order.full:
-        return ["full gradients: the bias is the integrator's alone"]
-    if not order.independent:
-        return [f"{order.name} batches: gradient noise cancels over an epoch once its length R h is short"]
-    if hasattr(dynamics, "thermostat"):
-        return ["independent batches: the thermostat absorbs constant gradient noise"]
-    h, left = mean_step(run), mean(run.gradient_noise) - known_noise(run)
-    if hasattr(dynamics, "inverse_metric") or not np.isfinite(h * left):  # with a metric it depends on the position
-        return []
-    excess = h * left / (2 * float(np.mean(getattr(dynamics, "friction", 1.0))))
-    which = "if the loader's batches are independent," if isinstance(order, Stream) else "independent batches:"
-    return [f"{which} expect variances about {100 * excess:.3g} % too large (h V / 2D), to first order in h"]
-
-
-def mean_step(run) -> float:
-    """The mean step size after burn-in with the weights of an average, which are the step sizes: Σ h² / Σ h."""
-    first, last = int(run.job.inputs.burn_in) + 1, run.steps
-    if last < first:
-        return np.nan
-    numbers = np.unique(np.geomspace(first, last, 1000).round())
-    sizes = np.asarray(jax.vmap(run.job.inputs.schedule)(jnp.asarray(numbers, float)), float).reshape(len(numbers), -1)
-    spans = np.gradient(numbers)[:, None] if len(numbers) > 1 else 1.0
-    return float(((spans * sizes**2).sum(0) / (spans * sizes).sum(0)).mean())
-
-
-def known_noise(run) -> float:
-    """The known variance that is taken out of the noise, per coordinate on average."""
-    dynamics, like = run.job.inputs.dynamics, run.gradient_noise
-    known = spread(getattr(dynamics, "gradient_noise", 0.0), like)
-    if run.job.program.grid:
-        known = jax.tree.map(lambda x: np.mean(x, 0) if np.ndim(x) else x, known)
-    return mean(jax.tree.map(lambda x, like: np.broadcast_to(x, np.shape(like)), known, like))

@@ -1,10 +1,10 @@
 """Streaming averages, weighted by the step size, with their Monte Carlo error, in memory that no run length changes.
 
-Steps are summed in blocks of a fixed length that end at its multiples. Each block's sum is added to a total and to one
-of 32 batches; when these are full, neighbours are merged and batches become twice as long. Totals are compensated for
-rounding, and so are sums within a block unless that takes a pass over much memory every step: roundings of nearly equal
-terms have one sign, which no error bar would show. Where a run is stopped and resumed does not matter to blocks, so
-averages do not depend on it.
+Steps are summed in blocks that end at multiples of their length. Each block's sum is added to a total and to one of 32
+batches; when these are full, neighbours are merged and batches become twice as long, and so do blocks up to 256 steps.
+Totals are compensated for rounding, and so are sums within a block unless that takes a pass over much memory every
+step: roundings of nearly equal terms have one sign, which no error bar would show. Where a run is stopped and resumed
+does not matter to blocks, so averages do not depend on it.
 """
 
 from typing import Any, NamedTuple
@@ -13,10 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from scipy.special import fdtrc, stdtrit
 
 from strang.util.trees import Tree, add, zeros
 
 BATCHES = 32
+SHORTEST_BLOCK, LONGEST_BLOCK = 16, 256  # steps
 MAX_COMPENSATED_SIZE = 1024  # numbers of a value up to which sums within a block are compensated
 
 
@@ -28,8 +30,8 @@ class Average(NamedTuple):
     total: Tree
     total_compensation: Tree  # what rounding took from the total
     batches: Tree  # leading axis 32
-    blocks: jax.Array  # complete ones so far
-    length: jax.Array  # blocks per batch
+    blocks: jax.Array  # complete ones so far, counted as shortest ones
+    length: jax.Array  # of a batch, in shortest blocks
 
 
 # The axis of chains in the sums of many chains; the counters are common to all.
@@ -59,6 +61,11 @@ def accumulate(partial: Tree, compensation: Tree, weight, values: Tree) -> tuple
     return _unzip(partial, jax.tree.map(one, partial, compensation, values))
 
 
+def block_length(average: Average):
+    """Steps of the block under way."""
+    return SHORTEST_BLOCK * jnp.minimum(average.length, LONGEST_BLOCK // SHORTEST_BLOCK)
+
+
 def close_block(average: Average) -> Average:
     """Add the block under way to the total and to its batch."""
     partial, compensation = average.partial, average.partial_compensation
@@ -71,7 +78,8 @@ def close_block(average: Average) -> Average:
     )
     slot = average.blocks // length
     batches = jax.tree.map(lambda rows, x: rows.at[slot].add(x), batches, add(partial, compensation))
-    return Average(zeros(partial), zeros(compensation), total, total_compensation, batches, average.blocks + 1, length)
+    blocks = average.blocks + block_length(average) // SHORTEST_BLOCK
+    return Average(zeros(partial), zeros(compensation), total, total_compensation, batches, blocks, length)
 
 
 def _unzip(like: Tree, pairs: Tree) -> tuple[Tree, Tree]:
@@ -95,18 +103,8 @@ def _merge(rows):
     return jnp.concatenate([rows[0::2] + rows[1::2], jnp.zeros_like(rows[: BATCHES // 2])])
 
 
-def pooled(average: Average, alive: np.ndarray) -> Average:
-    """The mean of the chains that are alive as one chain, for chains whose noise is common: its batches show that."""
-
-    def mean(x):
-        return np.asarray(x, np.float64)[alive].mean(0, keepdims=True)
-
-    sums = {name: jax.tree.map(mean, getattr(average, name)) for name in Average._fields[:-2]}
-    return average._replace(**sums)
-
-
 class Summary(NamedTuple):
-    """Per chain: the weighted means, and the batch-means estimate of their Monte Carlo standard error."""
+    """Per chain: the weighted means and their Monte Carlo standard errors."""
 
     mean: Tree
     error: Tree
@@ -114,34 +112,103 @@ class Summary(NamedTuple):
 
 def summarise(average: Average) -> Summary:
     """Means and errors of many chains (leading axis of every sum), in double precision on the host."""
+    pieces = _pieces(average)
+    weights = pieces["weight"][:, None]
+    return Summary(means(average), jax.tree.map(lambda rows: _error(rows[:, None], weights), pieces))
 
-    def wide(x):
-        return np.asarray(x, np.float64)
 
-    sums = jax.tree.map(
-        lambda total, lost, partial, compensation: (
-            wide(total) + wide(lost) + wide(partial) + _align(wide(compensation), total)
-        ),
-        *(average.total, average.total_compensation, average.partial, average.partial_compensation),
-    )
-    weight = sums["weight"]
-    batches = jax.tree.map(wide, average.batches)
-    weights = batches["weight"]  # (chains, 32)
-    used = np.maximum((weights > 0).sum(1), 1)
-
-    def mean(total):
-        return total / _align(np.where(weight > 0, weight, np.nan), total)
-
-    def error(total, rows):
-        centre = mean(total)[:, None]
-        residual = rows - _align(weights, rows) * centre  # of each batch's weighted sum
-        scatter = (residual**2).sum(1) * _align(used / np.maximum(used - 1, 0.5), total)
-        return np.where(
-            _align(used, total) > 1, np.sqrt(scatter) / _align(np.where(weight > 0, weight, np.nan), total), np.nan
-        )
-
+def means(average: Average) -> Tree:
+    """The weighted mean of each chain."""
+    sums = _sums(average)
+    weight = np.where(sums["weight"] > 0, sums["weight"], np.nan)
     with np.errstate(invalid="ignore", over="ignore"):  # the sums of a diverged chain
-        return Summary(jax.tree.map(mean, sums), jax.tree.map(error, sums, batches))
+        return jax.tree.map(lambda total: total / _align(weight, total), sums)
+
+
+def error_over_chains(average: Average, alive: np.ndarray, *, shared: bool) -> Tree:
+    """The Monte Carlo standard error of the mean over the chains that are alive, their disagreement included. Chains
+    that share their noise are as good as one, their mean."""
+    pieces = jax.tree.map(lambda rows: rows[alive], _pieces(average))
+    if shared:
+        pieces = jax.tree.map(lambda rows: rows.mean(0, keepdims=True), pieces)
+    return jax.tree.map(lambda rows: _error(rows[None], pieces["weight"][None])[0], pieces)
+
+
+def disagreement(average: Average, alive: np.ndarray) -> tuple[Tree, Tree]:
+    """R-hat of the chains' batch means, and the probability of a spread between them as large as it is, if they agree.
+
+    R-hat is that of Gelman and Rubin (1992) with the mean of a batch in the place of a draw; the probability is that of
+    an F statistic. Both are NaN where there is only one chain, or one batch.
+    """
+    pieces = jax.tree.map(lambda rows: rows[alive][None], _pieces(average))
+    weights = pieces["weight"]
+    chains = weights.shape[1]
+
+    def one(rows):
+        sums, own = _merged(rows, weights, BATCHES)
+        values = (sums / _align(own, sums))[0]
+        count = values.shape[1]
+        if min(chains, count) < 2:
+            return np.full(rows.shape[3:], np.nan), np.full(rows.shape[3:], np.nan)
+        ratio = values.mean(1).var(0, ddof=1) / np.maximum(values.var(1, ddof=1).mean(0), np.finfo(float).tiny)
+        return np.sqrt((count - 1) / count + ratio), fdtrc(chains - 1, chains * (count - 1), count * ratio)
+
+    return _unzip(pieces, jax.tree.map(one, pieces))
+
+
+def _pieces(average: Average) -> Tree:
+    """The sums of all batches and, last, of what is in none of them yet: chain, then batch; in double precision."""
+
+    def one(batches, total):
+        rows = np.asarray(batches, np.float64)
+        with np.errstate(invalid="ignore"):  # the sums of a diverged chain
+            return np.concatenate([rows, (total - rows.sum(1))[:, None]], axis=1)
+
+    return jax.tree.map(one, average.batches, _sums(average))
+
+
+def _sums(average: Average) -> Tree:
+    """All that was summed, in double precision."""
+
+    def one(*parts):
+        total, *others = (np.asarray(part, np.float64) for part in parts)
+        return total + sum(_align(other, total) for other in others)
+
+    names = "total", "total_compensation", "partial", "partial_compensation"
+    return jax.tree.map(one, *(getattr(average, name) for name in names))
+
+
+def _error(rows, weights):
+    """The standard error of the mean over independent chains, of which 1.96 are half of a 95 % interval; the axes are
+    what is wanted, chain, batch.
+
+    It is the larger of two, from at least 16 pieces and from at least 4, where a piece is a whole chain if there are so
+    many, and else a part of one. Long pieces show that chains are slow or disagree; short ones are many. Student's
+    quantile makes up for their number.
+    """
+    shape, chains = (len(rows), *rows.shape[3:]), rows.shape[1]
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # the sums of a diverged chain
+        total = weights.sum((1, 2))
+        centre = rows.sum((1, 2)) / _align(total, np.empty(shape))
+        found = np.full(shape, np.nan)
+        for least in (16, 4):
+            sums, own = _merged(rows, weights, -(-least // chains))
+            residual = sums - _align(own, sums) * centre[:, None, None]
+            count = (own > 0).sum((1, 2))
+            widening = np.where(count > 1, stdtrit(np.maximum(count - 1, 1), 0.975) / 1.96, np.nan)
+            widening = widening * np.sqrt(count / np.maximum(count - 1, 1)) / total
+            found = np.fmax(found, _align(widening, found) * np.sqrt((residual**2).sum((1, 2))))
+        return found
+
+
+def _merged(rows, weights, most: int):
+    """Neighbouring batches of each chain added up to at most so many pieces of about equal weight."""
+    weight = weights.sum((0, 1))
+    filled = weight > 1e-6 * weight.sum()  # what is below is rounding
+    rows, weights, weight = rows[:, :, filled], weights[:, :, filled], weight[filled]
+    place = (most * (np.cumsum(weight) - weight / 2) / weight.sum()).astype(int)
+    starts = np.flatnonzero(np.diff(place, prepend=-1))
+    return np.add.reduceat(rows, starts, axis=2), np.add.reduceat(weights, starts, axis=2)
 
 
 def _align(x, like):

@@ -24,7 +24,7 @@ from strang.util import random
 from strang.util.trees import Tree, dot
 
 DRAW_BYTES = 1 << 22  # what the draws of one block of steps may take
-SUM_BLOCK = 256  # steps after which sums are closed and the gradient's variance is measured; the longest draw block
+SUM_BLOCK = averages.LONGEST_BLOCK  # steps after which the gradient's variance is measured; the longest draw block
 
 
 class Chain(NamedTuple):
@@ -118,11 +118,12 @@ def advance(program: Program, inputs: Inputs, chain: Chain, stop, trace: Tree = 
         inputs = inputs._replace(dynamics=jax.tree.map(program.exchange.own, inputs.dynamics))
     thinning = chain.step, jnp.uint32(thin)
 
-    def to_sum_block(carry):
-        """To the end of the sum block, or of the run."""
+    def to_pause(carry):
+        """To the end of the block of sums or draws, whichever is longer, or of the run."""
         chain, trace = carry
         chain = measure_variance(program, inputs, chain)
-        pause = chain.step + jnp.minimum(stop - chain.step, SUM_BLOCK - chain.step % SUM_BLOCK)  # which cannot overflow
+        length = jnp.maximum(sum_block(chain, inputs), program.draw_block)
+        pause = chain.step + jnp.minimum(stop - chain.step, length - chain.step % length)  # which cannot overflow
 
         def to_draw_block(carry):
             chain, trace = carry
@@ -130,11 +131,28 @@ def advance(program: Program, inputs: Inputs, chain: Chain, stop, trace: Tree = 
             return run_steps(program, inputs, chain, count, trace, thinning)
 
         chain, trace = lax.while_loop(lambda carry: carry[0].step < pause, to_draw_block, (chain, trace))
-        complete = (chain.step % SUM_BLOCK == 0) & (chain.step > inputs.burn_in)
-        close = jax.vmap(averages.close_block, (averages.CHAIN_AXES,), averages.CHAIN_AXES)
-        return chain._replace(average=lax.cond(complete, close, lambda average: average, chain.average)), trace
+        return (chain if closes_within(program) else close_sums(chain, inputs)), trace
 
-    return lax.while_loop(lambda carry: carry[0].step < stop, to_sum_block, (chain, trace))
+    return lax.while_loop(lambda carry: carry[0].step < stop, to_pause, (chain, trace))
+
+
+def sum_block(chain: Chain, inputs: Inputs):
+    """Steps of the block of sums under way; long ones during the burn-in, when nothing is summed."""
+    burning = chain.step // SUM_BLOCK < inputs.burn_in // SUM_BLOCK
+    return jnp.where(burning, SUM_BLOCK, averages.block_length(chain.average))
+
+
+def close_sums(chain: Chain, inputs: Inputs) -> Chain:
+    """With the block of sums closed, if this is its end."""
+    complete = (chain.step % averages.block_length(chain.average) == 0) & (chain.step > inputs.burn_in)
+    close = jax.vmap(averages.close_block, (averages.CHAIN_AXES,), averages.CHAIN_AXES)
+    return chain._replace(average=lax.cond(complete, close, lambda average: average, chain.average))
+
+
+def closes_within(program: Program) -> bool:
+    """Whether blocks of sums end within blocks of draws. Those of a large model do not: its sums stay out of the loop
+    over steps."""
+    return program.draw_block > averages.SHORTEST_BLOCK
 
 
 advance_alone = partial(jax.jit, static_argnums=0)(advance)  # on one device
@@ -161,18 +179,33 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
             trace = jax.tree.map(lambda kept, x: kept.at[slot].set(x), trace, state.position)
         return state, carried, alive & finite, jnp.where(died, l, diverged_at), sums, trace
 
-    sums = chain.average.partial, chain.average.partial_compensation
-    carry = (chain.state, chain.carried, chain.alive, chain.diverged_at, sums, trace)
-    if program.draw_block == 1:  # a large model: no inner loop to carry its arrays through
-        carry = body(jnp.int32(0), carry)
-    else:
-        carry = lax.fori_loop(0, count.astype(jnp.int32), body, carry)
-    state, carried, alive, diverged_at, (partial_sum, compensation), trace = carry
-    average = chain.average._replace(partial=partial_sum, partial_compensation=compensation)
-    chain = chain._replace(
-        step=first + count, state=state, carried=carried, alive=alive, diverged_at=diverged_at, average=average
-    )
-    return chain, trace
+    def run(chain, stop, trace):
+        """To step `stop`, within the block of draws."""
+        sums = chain.average.partial, chain.average.partial_compensation
+        carry = (chain.state, chain.carried, chain.alive, chain.diverged_at, sums, trace)
+        if program.draw_block == 1:  # a large model: no inner loop to carry its arrays through
+            carry = body(jnp.int32(0), carry)
+        else:
+            begin, end = ((step - first).astype(jnp.int32) for step in (chain.step, stop))
+            carry = lax.fori_loop(begin, end, body, carry)
+        state, carried, alive, diverged_at, (partial_sum, compensation), trace = carry
+        average = chain.average._replace(partial=partial_sum, partial_compensation=compensation)
+        chain = chain._replace(
+            step=stop, state=state, carried=carried, alive=alive, diverged_at=diverged_at, average=average
+        )
+        return chain, trace
+
+    last = first + count
+    if not closes_within(program):
+        return run(chain, last, trace)
+
+    def to_sum_block(carry):
+        chain, trace = carry
+        length = sum_block(chain, inputs)
+        chain, trace = run(chain, chain.step + jnp.minimum(last - chain.step, length - chain.step % length), trace)
+        return close_sums(chain, inputs), trace
+
+    return lax.while_loop(lambda carry: carry[0].step < last, to_sum_block, (chain, trace))
 
 
 class Draws(NamedTuple):

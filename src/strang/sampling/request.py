@@ -1,6 +1,7 @@
 """The door: everything that a request is checked for before anything runs."""
 
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
@@ -81,6 +82,7 @@ def prepare(
     position = jax.tree.map(lambda x: x[0], positions)
     if hasattr(dynamics, "check"):
         dynamics.check(step, float(probe(schedule, steps).max()))
+    check_known_noise(dynamics, data, position, grid)
     check_model(model, data, position)
     check_average(average, position)
     block = draw_block_length(step, data, position, chains)
@@ -142,6 +144,26 @@ def check_estimator(model, data: Data, estimator) -> None:
         raise InputError(f"{type(model).__name__} has no hidden causes to keep; leave out gradient=.")
 
 
+def check_known_noise(dynamics, data: Data, position: Tree, grid: bool) -> None:
+    """Known gradient noise must be of the position's shape, and there to be taken out."""
+    given = getattr(dynamics, "gradient_noise", 0.0)
+    known, order = jax.tree.leaves(given), data.batch_order
+    shapes = [np.shape(variance)[grid:] for variance in known]
+    if shapes != [()] and shapes != [np.shape(x) for x in jax.tree.leaves(position)]:
+        raise InputError(
+            f"gradient_noise has shapes {shapes}; write one number, or one for each coordinate of the position."
+        )
+    if order.independent or not any(np.any(np.asarray(variance) > 0) for variance in known):
+        return
+    if order.full:
+        raise InputError("gradient_noise is given, but full gradients have none; leave it out.")
+    warnings.warn(
+        f"gradient_noise is given, but with {order.name} batches most of it cancels over an epoch: what is taken out "
+        "of the noise is then missing. Leave it out, or write batch_order='iid'.",
+        stacklevel=5,
+    )
+
+
 def check_parts(data: Data, estimator, chains: int, parts: int | None, mesh: tuple[int, int]) -> int:
     """How many parts a minibatch is cut in: by default one for each device that shares it."""
     rows, columns = mesh
@@ -195,6 +217,9 @@ def spread_over_chains(dynamics, chains: int):
             )
         if name in positive and not ((np.asarray(value) > 0) & np.isfinite(value)).all():
             raise InputError(f"{name} is {np.min(value)}; it must be a positive number.")
+    for name, value in numbers(dynamics, PER_COORDINATE).items():
+        if any(np.asarray(leaf).dtype.kind not in "fiu" for leaf in jax.tree.leaves(value)):
+            raise InputError(f"{name} is {value!r}; it must be a number, or one for each coordinate.")
     grid = any(np.ndim(value) for value in single.values())
     dynamics = jax.tree.map(lambda x: jnp.asarray(x, float), dynamics)
     if grid:
@@ -248,6 +273,11 @@ def floats(position: Tree) -> Tree:
         if not jnp.issubdtype(dtype, jnp.floating):
             raise InputError(
                 f"a start has dtype {dtype}{where}; positions must be floating-point, such as jnp.zeros(3)."
+            )
+        if jnp.finfo(dtype).bits < 32:
+            raise InputError(
+                f"a start has dtype {dtype}{where}, in which small steps are rounded to nothing; write "
+                "init.astype('float32'), and convert inside the model if it should compute in less."
             )
     return jax.tree.map(jnp.asarray, position)
 

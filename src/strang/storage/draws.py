@@ -35,11 +35,6 @@ def leaf_names(tree: Tree) -> list[str]:
     return names
 
 
-def stored(leaf: np.ndarray) -> np.ndarray:
-    """A draw as it is written: NumPy has no name for small floats, so they become single precision."""
-    return np.broadcast_to(np.zeros((), np.float32 if leaf.dtype.kind == "V" else leaf.dtype), leaf.shape)
-
-
 def header(draws: int, like: np.ndarray) -> bytes:
     """The .npy header of a number of draws; its length does not depend on their number."""
     return npy_header((draws, *like.shape), like.dtype)
@@ -51,7 +46,7 @@ class Draws:
     def __init__(self, folder: Path, positions: Tree, draws: int = 0, sums: dict[str, int] | None = None):
         """`positions` are like a draw. The first `draws` of what is there already are kept, if they have these sums."""
         self.names = leaf_names(positions)
-        self.like = [stored(np.asarray(leaf)) for leaf in jax.tree.leaves(positions)]
+        self.like = [np.asarray(leaf) for leaf in jax.tree.leaves(positions)]
         self.folder = folder
         self.state = draws, dict.fromkeys(self.names, 0) if sums is None else sums
         folder.mkdir(exist_ok=True)
@@ -93,7 +88,7 @@ class Draws:
 def mapped_tree(folder: Path, positions: Tree, draws: int) -> Tree:
     """The first draws in the structure of positions, as arrays that stay on the disk until they are looked at."""
     pairs = zip(leaf_names(positions), jax.tree.leaves(positions), strict=True)
-    leaves = [mapped(folder, name, stored(np.asarray(leaf)), draws) for name, leaf in pairs]
+    leaves = [mapped(folder, name, np.asarray(leaf), draws) for name, leaf in pairs]
     return jax.tree.unflatten(jax.tree.structure(positions), leaves)
 
 

@@ -181,8 +181,6 @@ def load_chain(path: Path, like: Chain) -> Chain:
             raise ValueError("it holds other arrays")
         for name, expected in wanted.items():
             array = arrays[name]
-            if array.dtype.kind == "V":  # NumPy does not know the name of small floats, but keeps their bytes
-                array = arrays[name] = array.view(expected.dtype)
             if (array.shape, array.dtype) != (expected.shape, expected.dtype):
                 raise ValueError(f"{name} has shape {array.shape} and dtype {array.dtype}")
     except (ValueError, TypeError) as error:
