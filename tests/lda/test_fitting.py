@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from killing import kill_after_first_save
 from strang.cli.app import app
 from strang.lda import fitting, open_corpus
+from strang.lda.commands import describe_topics
 from strang.lda.completion import score_topics, split
 from strang.lda.corpus import Corpus
-from strang.lda.format import describe_topics
 from strang.lda.page import list_topics
 from strang.lda.settings import completed, is_scored, scoring_interval, step_sizes
 from strang.lda.text.prepare import prepare

@@ -30,7 +30,7 @@ from corpora import (
 )
 from strang.cli.app import main
 from strang.lda.corpus import open_corpus
-from strang.lda.text import pipeline, sorted_chunks
+from strang.lda.text import pipeline
 from strang.lda.text import prepare as preparing
 from strang.lda.text.prepare import prepare
 from strang.lda.text.units import parts
@@ -67,7 +67,7 @@ def test_the_order_is_that_of_the_keys_and_uniform(tmp_path):
     lengths = [len(document) for document in documents_of(tmp_path / "out")]
     sizes = [len(part.text.splitlines()) for part in parts(source, b"\n", 120)]
     assert len(sizes) > 2
-    keys = np.concatenate([sorted_chunks.shuffle_keys(7, number, size) for number, size in enumerate(sizes)])
+    keys = np.concatenate([pipeline.shuffle_keys(7, number, size) for number, size in enumerate(sizes)])
     assert lengths == (1 + np.argsort(keys)).tolist()
 
     def statistic(orders):
@@ -75,8 +75,7 @@ def test_the_order_is_that_of_the_keys_and_uniform(tmp_path):
         return (((seen - 100) ** 2).sum() + (24 - len(seen)) * 100**2) / 100
 
     draws = [
-        np.concatenate([sorted_chunks.shuffle_keys(seed, 0, 2), sorted_chunks.shuffle_keys(seed, 1, 2)])
-        for seed in range(2400)
+        np.concatenate([pipeline.shuffle_keys(seed, 0, 2), pipeline.shuffle_keys(seed, 1, 2)]) for seed in range(2400)
     ]
     assert statistic([np.argsort(draw).tolist() for draw in draws]) < 71
     assert statistic([[*np.argsort(draw[:2]), *(2 + np.argsort(draw[2:]))] for draw in draws]) > 71  # only within units
@@ -149,7 +148,7 @@ def test_killed_at_any_write_it_ends_with_the_same_bytes(tmp_path, monkeypatch, 
         replace_file(path, data)
 
     replace_file = files.replace_file
-    for module in (preparing, sorted_chunks, files):
+    for module in (preparing, pipeline, files):
         monkeypatch.setattr(module, "replace_file", counted)
     limit = None
     prepare(source, tmp_path / "whole", **options)

@@ -2,18 +2,12 @@
 
 The seen tokens of a held-out document determine its topic weights, by Gibbs sampling with the topics φ held fixed, and
 these the probabilities of its scored tokens. Over posterior samples of φ the probabilities are averaged before the
-logarithm is taken, as a sum that grows by one sample at a time, so that any number of samples needs the same memory:
-
-    test = split(documents)
-    score = begin(test)
-    for phi in samples:
-        score = add_sample(test, score, phi, alpha=0.1, key=step)
-    perplexity(test, score)
+logarithm is taken: `begin`, `add_sample` for each φ, then `perplexity`, in the same memory for any number of samples.
 
 The tokens' topics are part of the score and continue from sample to sample, so that a few sweeps each are enough: one
-is enough for the average over many samples, but leaves `last` some percent too high. A score is a plain record of
-arrays, and the next one a pure function of (score, φ, key): a saved run resumes bit for bit. `score_topics` instead
-infers the topic weights for one φ from scratch, which scores the topics of all libraries in the same way.
+is enough for the average over many samples, but leaves `last` some percent too high. A score is a pure function of the
+last one, φ and a key, so that a saved run resumes bit for bit. `score_topics` instead infers the topic weights for one
+φ from scratch, which scores the topics of all libraries in the same way.
 """
 
 from dataclasses import dataclass
@@ -22,9 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from strang.lda.kernels.completion import complete_documents
 from strang.lda.kernels.documents import Documents, as_documents, read_only
-from strang.lda.kernels.gibbs import as_alpha, plan_runs, run_on_threads, thread_count
+from strang.lda.kernels.gibbs import as_alpha, complete_documents, plan_runs, run_on_threads, thread_count
 from strang.util.errors import InputError, whole
 from strang.util.host_random import mixed, streams
 
@@ -62,9 +55,7 @@ def split(documents: Any, *, fraction: float = 0.5, every: int | None = None, se
     bags, seed = as_documents(documents, ANY_WORD), whole("seed", seed, 0, 2**64 - 1)
     if not 0 < fraction < 1:
         raise InputError(f"fraction is {fraction}; write the fraction of the tokens to score, between 0 and 1.")
-    if every is not None:
-        every = whole("every", every, 2)
-    tokens = bags.tokens
+    every, tokens = every if every is None else whole("every", every, 2), bags.tokens
     lengths, entry = np.diff(tokens), np.repeat(np.arange(len(bags.counts)), bags.counts)
     place = np.arange(tokens[-1]) - np.repeat(tokens[:-1], lengths)
     if every is not None:
@@ -78,11 +69,8 @@ def split(documents: Any, *, fraction: float = 0.5, every: int | None = None, se
     if not scored.any():
         raise InputError("no token is left to be scored; write a larger fraction, or longer documents.")
     how = {"share": fraction, "seed": seed} if every is None else {"every": every}
-    how |= {
-        "documents": len(lengths),
-        "tokens_seen": int(tokens[-1] - scored.sum()),
-        "tokens_scored": int(scored.sum()),
-    }
+    total = {"tokens_seen": int(tokens[-1] - scored.sum()), "tokens_scored": int(scored.sum())}
+    how |= {"documents": len(lengths), **total}
     return HeldOut(with_counts(bags, bags.counts - scored), with_counts(bags, scored), how)
 
 
@@ -100,15 +88,7 @@ def begin(test: HeldOut) -> Score:
 
 
 def add_sample(
-    test: HeldOut,
-    score: Score,
-    phi: Any,
-    *,
-    alpha: Any,
-    key: Any,
-    sweeps: int = 5,
-    burn_in: int = BURN_IN,
-    threads: int | None = None,
+    test: HeldOut, score: Score, phi: Any, *, alpha: Any, key: Any, sweeps: int = 5, burn_in=BURN_IN, threads=None
 ) -> Score:
     """Add one posterior sample of the topics φ (V, K) to the score, after `sweeps` sweeps of the seen tokens' topics.
 
@@ -158,10 +138,8 @@ def topic_sizes(documents: Any, phi: Any, *, alpha: Any) -> np.ndarray:
 def complete(
     seen: Documents, scored: Documents, phi, alpha, seeds, topics, plan: tuple[bool, int, int], threads=None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sweep the seen tokens' topics by the `plan` (fresh, burn_in, sweeps), from `topics` unless `fresh`.
-
-    Returns the new topics and, averaged over `sweeps`, p(w | document) of the scored words and the topic weights.
-    """
+    """Sweep the seen tokens' topics by the `plan` (fresh, burn_in, sweeps), from `topics` unless `fresh`. The result is
+    the new topics and, averaged over `sweeps`, p(w | document) of the scored words and the topic weights."""
     phi, (fresh, burn_in, sweeps) = as_topics(phi), plan
     if not (sweeps >= 1 and burn_in >= 0):
         raise InputError(f"{sweeps} sweeps after {burn_in} of burn-in; write at least 1, and 0.")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from strang.lda.text.bags import Bags, check, check_indptr, copy_runs, take, tidy
+from strang.lda.text.bags import copy_runs, from_csr_arrays, take, tidy
 from strang.util.errors import InputError, first_line, whole
 from strang.util.files import damaged
 from strang.util.progress import track
@@ -55,6 +55,10 @@ class Corpus:
         self.shards, self.words, self.mark, self.repeat = shards, words, mark, whole("repeat", repeat)
         self.starts = np.cumsum([0, *(len(shard.offsets) - 1 for shard in shards)])
         self.begin, self.end = begin, int(self.starts[-1]) if end is None else end
+
+    def first(self, documents: int) -> "Corpus":
+        """The first documents, or all; without repetition."""
+        return Corpus(self.shards, self.words, self.mark, self.begin, min(self.begin + documents, self.end))
 
     @property
     def documents(self) -> int:
@@ -161,18 +165,10 @@ def from_csr(indptr: Any, indices: Any, counts: Any, words: Sequence[str], *, se
         >>> from_csr([0, 2, 3], [0, 1, 1], [1, 2, 5], ["ant", "bee"]).tokens
         8
     """
-    indptr, indices, counts = map(np.asarray, (indptr, indices, counts))
-    indptr = check_indptr(indptr)
-    if not len(indices) == len(counts) == indptr[-1]:
-        raise InputError(
-            f"indptr ends with {indptr[-1]:,}, indices has {len(indices):,} and counts {len(counts):,} entries."
-        )
     words = [str(word) for word in words]
-    if not words or len(set(words)) < len(words):
-        raise InputError(
-            f"the vocabulary has {len(words):,} words, {len(set(words)):,} of them different; give each once."
-        )
-    bags = tidy(check(Bags(np.diff(indptr), indices, counts), len(words)))
+    if (different := len(set(words))) < max(len(words), 1):
+        raise InputError(f"the vocabulary has {len(words):,} words, {different:,} of them different; give each once.")
+    bags = tidy(from_csr_arrays(indptr, indices, counts, len(words)))
     if seed is not None:
         bags = take(bags, np.random.default_rng(whole("seed", seed, 0)).permutation(len(bags.lengths)))
     if bags.counts.max(initial=0) > np.iinfo(np.int32).max:
@@ -283,13 +279,9 @@ def open_corpus(path: str | Path, *, repeat: int = 1, verify: bool = False, prog
 
 def open_shard(folder: Path, about: dict[str, Any], vocabulary: int) -> Shard:
     """The arrays of a shard, mapped, as far as they can be trusted without their checksums."""
-    name, entries = about["name"], about["nonzeros"]
-    arrays = []
-    for part, dtype, size in (
-        ("offsets", np.int64, about["documents"] + 1),
-        ("ids", ids_type(vocabulary), entries),
-        ("counts", np.uint16, entries),
-    ):
+    name, entries, arrays = about["name"], about["nonzeros"], []
+    sizes = {"offsets": about["documents"] + 1, "ids": entries, "counts": entries}
+    for (part, size), dtype in zip(sizes.items(), (np.int64, ids_type(vocabulary), np.uint16), strict=True):
         path = folder / f"{name}.{part}.npy"
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if (array.dtype, array.shape) != (dtype, (size,)):

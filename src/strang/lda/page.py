@@ -60,12 +60,8 @@ def list_topics(
 
 def write_page(folder: Path, facts: dict[str, Any], corpus: Corpus) -> str | None:
     """Write index.html into the folder of a fit, if the extra `report` is installed."""
-
-    def make() -> str:
-        count = min(WORDS_PER_TOPIC, len(corpus.words))
-        return page(folder, facts, topic_rows(load(folder), count, corpus) if (folder / "topics.npz").exists() else [])
-
-    return write_index(folder, make)
+    count, stored = min(WORDS_PER_TOPIC, len(corpus.words)), (folder / "topics.npz").exists()
+    return write_index(folder, lambda: page(folder, facts, topic_rows(load(folder), count, corpus) if stored else []))
 
 
 def page(folder: Path, facts: dict[str, Any], topics: list[dict[str, Any]]) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import expit
 
 from strang.report.pages import TEMPERATURE, Section, fit_page, learning_curves, mosaic, write_index
-from strang.sbn.files import load_model
+from strang.sbn.scoring import load_model
 from strang.storage.series import read_series
 
 COLUMNS = 20  # of images

@@ -9,9 +9,10 @@ from pathlib import Path
 import numba
 import numpy as np
 
-from strang.lda.text.bags import COMPILE, Bags, check, check_indptr
+from strang.lda.text.bags import Bags, check, check_indptr
 from strang.lda.text.units import Content, Damage, Unit, head, parts
 from strang.util.errors import InputError
+from strang.util.simd import COMPILE
 
 ENTRY_BYTES = 8  # of a unit, per entry
 
@@ -60,9 +61,8 @@ def uci_units(path: Path, vocabulary: int, size: int) -> Iterator[Unit]:
         rows = np.concatenate([waiting, rows])
         numbers = rows[:, 0]
         if len(rows) and (numbers[0] < 1 or numbers[-1] > total or (numbers[1:] < numbers[:-1]).any()):
-            raise InputError(
-                f"the documents of {path} are not numbered from 1 to {total:,} in rising order; sort its lines."
-            )
+            wrong = f"are not numbered from 1 to {total:,} in rising order"
+            raise InputError(f"the documents of {path} {wrong}; sort its lines.")
         whole = int(np.searchsorted(numbers, numbers[-1])) if len(rows) else 0
         end = int(numbers[whole - 1]) if whole else last
         yield Unit(path.name, part.size, partial(uci_content, rows[:whole], end - last, part.damage))
@@ -83,17 +83,14 @@ def uci_rows(path: Path, text: bytes, first: int, vocabulary: int) -> np.ndarray
     line, newline, _ = text[max(bad, 0) :].partition(b"\n")
     if bad >= 0 and (newline or line.strip(b"0123456789 ")):
         start = line[:40].decode(errors="replace")
-        raise InputError(
-            f"line {first + n:,} of {path} is {start!r}; expected three whole numbers: document, word and count."
-        )
+        expected = "three whole numbers: document, word and count"
+        raise InputError(f"line {first + n:,} of {path} is {start!r}; expected {expected}.")
     rows = rows[:n]
     wrong = (rows[:, 1] < 1) | (rows[:, 1] > vocabulary) | (rows[:, 2] >= 1 << 31)
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise InputError(
-            f"line {first + at:,} of {path} has the word {rows[at, 1]} and the count {rows[at, 2]}; "
-            f"words go from 1 to {vocabulary:,}, counts are below 2^31."
-        )
+        has = f"line {first + at:,} of {path} has the word {rows[at, 1]} and the count {rows[at, 2]}"
+        raise InputError(f"{has}; words go from 1 to {vocabulary:,}, counts are below 2^31.")
     return rows
 
 
@@ -119,9 +116,8 @@ def npz_units(path: Path, vocabulary: int, size: int) -> Iterator[Unit]:
             indptr = check_indptr(ArrayReader(archive, "indptr").read())
             ids, counts = ArrayReader(archive, "indices"), ArrayReader(archive, counts_name)
             if not ids.size == counts.size == indptr[-1]:
-                raise InputError(
-                    f"indptr of {path} ends with {indptr[-1]:,}; it has {ids.size:,} indices, {counts.size:,} counts."
-                )
+                has = f"{ids.size:,} indices, {counts.size:,} counts"
+                raise InputError(f"indptr of {path} ends with {indptr[-1]:,}; it has {has}.")
             begin, documents = 0, len(indptr) - 1
             document_bytes = path.stat().st_size / max(documents, 1)
             while begin < documents:

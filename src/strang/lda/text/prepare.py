@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from strang.lda.corpus import FORMAT, checksum, open_corpus, read_manifest, seal
-from strang.lda.text.pipeline import Plan, cut_shards, read_chunks
-from strang.lda.text.sorted_chunks import ARRAYS, load_json, save_json
+from strang.lda.text.pipeline import ARRAYS, Plan, cut_shards, load_json, read_chunks, save_json
 from strang.lda.text.sources import open_source
 from strang.lda.text.vocabulary import LETTERS, Choice, check_choice, read_words
+from strang.util.cores import cores
 from strang.util.errors import InputError, whole
 from strang.util.files import hold, replace_file, temporaries
 
@@ -76,7 +76,7 @@ def prepare(
     """
     began, out = time.perf_counter(), Path(out)
     shard_documents, unit_bytes = whole("shard-documents", shard_documents), whole("unit-bytes", unit_bytes)
-    workers = available_cores() if workers is None else whole("workers", workers)
+    workers = cores() if workers is None else whole("workers", workers)
     seed = whole("seed", seed, 0, (1 << 64) - 1)
     if out.resolve().is_relative_to(Path(source).resolve()):
         raise InputError(f"{out} lies in {source}; write a folder outside of the source.")
@@ -85,9 +85,8 @@ def prepare(
     options = {"words": words, "min_documents": min_documents, "max_share": max_share, "stop_words": stop_words}
     choice: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if (file or opened.words) and choice:
-        raise InputError(
-            "the vocabulary is given, so none is built: leave out words, min-documents, max-share and stop-words."
-        )
+        unused = "words, min-documents, max-share and stop-words"
+        raise InputError(f"the vocabulary is given, so none is built: leave out {unused}.")
     wanted = opened.words or (read_words(file, lower=True) if file else check_choice(**choice))
     settings = {"source": opened.identity(), "vocabulary": vocabulary_settings(wanted), "seed": seed}
     settings |= {"shard_documents": shard_documents, "unit_bytes": unit_bytes}
@@ -98,10 +97,6 @@ def prepare(
         plan = Plan(opened, out, work, seed, shard_documents, unit_bytes, workers, keep_good_part, progress)
         manifest, fresh = make(plan, wanted, settings)
     return result(manifest, out, time.perf_counter() - began, fresh)
-
-
-def available_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def vocabulary_settings(wanted: list[str] | Choice) -> dict[str, Any]:
@@ -173,9 +168,8 @@ def work_folder(out: Path, settings: dict[str, Any]) -> Iterator[Path]:
         if not any(work.glob("[0-9]*.json")):  # nothing is done yet
             save_json(path, settings)
         elif different := differences(load_json(path), settings):
-            raise InputError(
-                f"{out} was begun with other settings: its {different} differ; give the same, or delete the folder."
-            )
+            advice = "give the same, or delete the folder"
+            raise InputError(f"{out} was begun with other settings: its {different} differ; {advice}.")
         yield work
         clear(work)
     finally:
@@ -212,10 +206,9 @@ def make(plan: Plan, wanted: list[str] | Choice, settings: dict[str, Any]) -> tu
 def result(manifest: dict[str, Any], out: Path, seconds: float, fresh: int) -> dict[str, Any]:
     """The result of `prepare`; `fresh` documents took the seconds, the others were there."""
     names = ("documents", "tokens", "nonzeros", "vocabulary", "outside_vocabulary", "unreachable_words", "damage")
-    corpus = {"out": str(out), **{name: manifest[name] for name in names}, "dropped": manifest["left_out"]}
-    rate = fresh / seconds if seconds else None
-    speed = {"already_prepared": not seconds, "seconds": seconds, "documents_per_second": rate}
-    return {**corpus, "shards": len(manifest["shards"]), **speed}
+    corpus = {name: manifest[name] for name in names} | {"dropped": manifest["left_out"]}
+    speed = {"seconds": seconds, "documents_per_second": fresh / seconds if seconds else None}
+    return {"out": str(out), **corpus, "shards": len(manifest["shards"]), "already_prepared": not seconds, **speed}
 
 
 def describe(result: dict[str, Any]) -> list[str]:

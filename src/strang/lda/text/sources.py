@@ -28,8 +28,7 @@ SUPPORTED = (
 
 
 def json_units(path: Path, size: int) -> Iterator[Unit]:
-    for part in parts(path, b"\n", size):
-        yield Unit(path.name, part.size, partial(json_texts, part))
+    return (Unit(path.name, part.size, partial(json_texts, part)) for part in parts(path, b"\n", size))
 
 
 def json_texts(part: Part) -> Content:
@@ -58,9 +57,8 @@ def parquet_units(path: Path, size: int) -> Iterator[Unit]:
         raise InputError(f"{path} has no column text; it has {', '.join(file.schema_arrow.names)}.") from None
     if not (arrow.types.is_string(field.type) or arrow.types.is_large_string(field.type)):
         raise InputError(f"the column text of {path} holds {field.type}; expected strings.")
-    groups = metadata.num_row_groups
+    groups, begin, length = metadata.num_row_groups, 0, 0
     group_bytes = path.stat().st_size / max(groups, 1)
-    begin, length = 0, 0
     for end in range(1, groups + 1):
         length += metadata.row_group(end - 1).total_byte_size
         if length >= size or end == groups:
@@ -84,14 +82,12 @@ def parquet_texts(path: Path, begin: int, end: int, place: int) -> Content:
 
 def text_units(folder: Path, files: list[Path], size: int) -> Iterator[Unit]:
     """Each file is a document."""
-    taken: list[Path] = []
-    length = 0
-    for path in files:
-        taken.append(path)
+    begin, length = 0, 0
+    for end, path in enumerate(files, start=1):
         length += path.stat().st_size
-        if length >= size or len(taken) == MAX_UNIT_FILES or path is files[-1]:
-            yield Unit(folder.name, length, partial(file_texts, folder, taken))
-            taken, length = [], 0
+        if length >= size or end - begin == MAX_UNIT_FILES or end == len(files):
+            yield Unit(folder.name, length, partial(file_texts, folder, files[begin:end]))
+            begin, length = end, 0
 
 
 def file_texts(folder: Path, files: list[Path]) -> Content:
@@ -133,8 +129,8 @@ class Source:
                 first = file.read(SAMPLE_BYTES)
                 file.seek(max(size - SAMPLE_BYTES, 0))
                 digest.update(json.dumps([name_in(self.path, path), size]).encode() + first + file.read(SAMPLE_BYTES))
-        about = {"kind": self.kind, "name": self.path.name, "files": len(self.files), "bytes": self.size}
-        return {**about, "sample": digest.hexdigest()}
+        size, sample = self.size, digest.hexdigest()
+        return {"kind": self.kind, "name": self.path.name, "files": len(self.files), "bytes": size, "sample": sample}
 
 
 def open_source(path: Path, vocabulary: Path | None) -> Source:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from strang.lda.text.bags import COMPILE, Bags
+from strang.lda.text.bags import Bags
+from strang.util.simd import COMPILE
 
 
 class Texts(NamedTuple):

@@ -44,10 +44,9 @@ def choose_words(choice: Choice, words: list[bytes], frequencies: np.ndarray, to
     candidates = sorted((-int(frequencies[w]), words[w].decode()) for w in np.flatnonzero(fit))
     chosen = [word for _, word in candidates if word not in choice.stop_words]
     if not chosen:
-        raise InputError(
-            f"none of the {len(words):,} words is in at least {choice.min_documents} and at most "
-            f"{choice.max_share:.0%} of the {total:,} documents; write a smaller min-documents or a larger max-share."
-        )
+        bounds = f"in at least {choice.min_documents} and at most {choice.max_share:.0%} of the {total:,} documents"
+        advice = "write a smaller min-documents or a larger max-share"
+        raise InputError(f"none of the {len(words):,} words is {bounds}; {advice}.")
     return chosen[: choice.words]
 
 
@@ -62,9 +61,8 @@ def read_words(path: Path, *, lower: bool) -> list[str]:
     for number, word in enumerate(words, start=1):
         if not word:
             raise InputError(f"line {number} of {path} is empty; a vocabulary has one word per line.")
-        if word in lines:
-            raise InputError(f"{path} has the word {word!r} twice, in lines {lines[word]} and {number}; keep one.")
-        lines[word] = number
+        if (first := lines.setdefault(word, number)) != number:
+            raise InputError(f"{path} has the word {word!r} twice, in lines {first} and {number}; keep one.")
     return words
 
 
