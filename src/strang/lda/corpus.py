@@ -33,15 +33,9 @@ class Shard(NamedTuple):
 
 
 class Corpus:
-    """Documents `begin` to `end` of some shards, `repeat` times over; `open_corpus`, `from_csr`, `from_matrix` make it.
+    """Documents, made by `open_corpus`, `from_csr` or `from_matrix`: bags of words, which are numbers of `words`.
 
-    Args:
-        shards: the bags of words.
-        words: the vocabulary; the word with id w is `words[w]`.
-        mark: a checksum of shards and vocabulary, which becomes a part of `fingerprint`.
-        begin: the number of the first document.
-        end: the number behind the last document; None for all.
-        repeat: how many times the documents appear.
+    They are those from `begin` to `end` of the shards, `repeat` times over; `mark` is a checksum of shards and words.
 
     Example:
         >>> corpus = from_matrix([[2, 0], [1, 1], [0, 3]], ["ant", "bee"])
@@ -101,12 +95,10 @@ class Corpus:
             [[0, 1, 3], [1, 0, 1], [5, 1, 2]]
         """
         numbers = np.asarray(numbers)
-        shape, dtype = numbers.shape, numbers.dtype
-        if len(shape) != 1 or (dtype.kind not in "iu" and len(numbers)):
-            raise InputError(f"document numbers have shape {shape} and dtype {dtype}; give a row of ints.")
-        if len(numbers) and (numbers.min() < 0 or numbers.max() >= self.documents):
-            low, high = numbers.min(), numbers.max()
-            raise InputError(f"document numbers go from {low} to {high}; there are {self.documents:,}.")
+        if (shape := numbers.shape) != (numbers.size,) or (numbers.dtype.kind not in "iu" and numbers.size):
+            raise InputError(f"document numbers have shape {shape} and dtype {numbers.dtype}; give a row of ints.")
+        if numbers.size and not 0 <= (low := numbers.min()) <= numbers.max() < self.documents:
+            raise InputError(f"document numbers go from {low} to {numbers.max()}; there are {self.documents:,}.")
         rows = self.begin + numbers.astype(np.int64) % max(self.end - self.begin, 1)
         places = np.searchsorted(self.starts, rows, side="right") - 1
         rows -= self.starts[places]

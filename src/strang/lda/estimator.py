@@ -194,9 +194,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def perplexity(self, X) -> float:
         """exp(−mean log p) of half of each document's tokens, predicted from the other half: document completion."""
-        corpus = self._corpus(X)
-        test = split(corpus.gather(np.arange(corpus.documents)))
-        return score_topics(test, self.topic_word_.T, alpha=self.settings_["alpha"])
+        corpus, alpha = self._corpus(X), self.settings_["alpha"]
+        return score_topics(split(corpus.gather(np.arange(corpus.documents))), self.topic_word_.T, alpha=alpha)
 
     def score(self, X, y=None) -> float:
         """About the log likelihood of all tokens: −log(perplexity) times their number."""
@@ -296,10 +295,8 @@ def walk(
         rows, weights = padded(corpus, numbers, settings["batch_size"])
         chain = stepper.step(chain, rows, size=total, weights=weights)
         if not chain.alive[0]:
-            raise InputError(
-                f"the chain diverged at step {int(chain.diverged_at[0])} with step_size={settings['step_size']:.3g}; "
-                "write a smaller one."
-            )
+            step, size = int(chain.diverged_at[0]), settings["step_size"]
+            raise InputError(f"the chain diverged at step {step} with step_size={size:.3g}; write a smaller one.")
         yield chain
 
 

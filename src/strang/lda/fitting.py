@@ -4,6 +4,7 @@ Along the way the perplexity of held-out documents, the kinetic temperature and 
 """
 
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,9 +109,9 @@ def fit(
     test = split(held_out.gather(np.arange(held_out.documents)), seed=settings["seed"])
     job = job_of(settings, train)
     place = None if isinstance(corpus, Corpus) else str(Path(corpus).resolve())  # valid in any working directory
-    store = Store(folder, job, None, {"command": "lda fit", "options": settings, "corpus": place}, FILES)
-    folder, model = store.folder, job.program.model
-    try:
+    about = {"command": "lda fit", "options": settings, "corpus": place}
+    with closing(Store(folder, job, None, about, FILES)) as store:
+        folder, model = store.folder, job.program.model
         sums = load_sums(folder, test, model, int(store.chain.step) if store.writes else 0)
         observer = HeldOutObserver(replace(job, chain=store.chain), store, test, settings)
         outcome = drive(observer.job, observer, kept=sums, store=store, progress=progress)
@@ -119,8 +120,6 @@ def fit(
             save_topics(folder, model, chain, sums, train.words, test)
         result = summary(folder, job, chain, settings, whole, test) | {"samples": sums.score.samples}
         return result | {"page": write_page(folder, result, whole) if store.writes else None}
-    finally:
-        store.close()
 
 
 DEFAULTS = defaults(fit, "progress")

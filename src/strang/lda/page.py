@@ -83,18 +83,14 @@ def page(folder: Path, facts: dict[str, Any], topics: list[dict[str, Any]]) -> s
 
 
 def bars(topics: list[dict[str, Any]]) -> list[Bars]:
-    """The topics as bars of their words' probabilities."""
-    return [
-        Bars(title(topic), [Bar(word["word"], word["probability"], word["sd"]) for word in topic["words"]])
-        for topic in topics
-    ]
+    """The topics as bars of their words' probabilities.
 
-
-def title(topic: dict[str, Any]) -> str:
-    """
-    >>> title({"topic": 3, "share": 0.0512, "coherence": 0.2})
+    >>> bars([{"topic": 3, "share": 0.0512, "coherence": 0.2, "words": []}])[0].title
     'topic 3 · 5.1 % · NPMI 0.20'
     """
-    size = f" · {100 * topic['share']:.1f} %" if topic["share"] == topic["share"] else ""
-    npmi = "" if topic["coherence"] is None else f" · NPMI {topic['coherence']:.2f}"
-    return f"topic {topic['topic']}{size}{npmi}"
+    drawn = []
+    for topic in topics:
+        size = f" · {100 * topic['share']:.1f} %" if topic["share"] == topic["share"] else ""
+        npmi = "" if topic["coherence"] is None else f" · NPMI {topic['coherence']:.2f}"
+        drawn.append(Bars(f"topic {topic['topic']}{size}{npmi}", [Bar(*word.values()) for word in topic["words"]]))
+    return drawn

@@ -136,18 +136,12 @@ def topic_rows(stored: StoredTopics, count: int, corpus: Corpus | None, document
     values = None if corpus is None else coherence(top, corpus.first(documents))
     sizes = np.full(len(top), np.nan) if stored.share is None else stored.share
     sd = np.full(stored.mean.shape, np.nan) if stored.sd is None else stored.sd
-    return [
-        {
-            "topic": k,
-            "share": float(sizes[k]),
-            "coherence": None if values is None else float(values[k]),
-            "words": [
-                {"word": words[w], "probability": float(stored.mean[w, k]), "sd": float(sd[w, k])}
-                for w in top[k].tolist()
-            ],
-        }
-        for k in np.argsort(-sizes, kind="stable").tolist()
-    ]
+    rows = []
+    for k in np.argsort(-sizes, kind="stable").tolist():
+        npmi = None if values is None else float(values[k])
+        listed = [{"word": words[w], "probability": float(stored.mean[w, k]), "sd": float(sd[w, k])} for w in top[k]]
+        rows.append({"topic": k, "share": float(sizes[k]), "coherence": npmi, "words": listed})
+    return rows
 
 
 def corpus_of(stored: StoredTopics, path: str | Path | None) -> tuple[Corpus | None, str | None]:
@@ -176,11 +170,9 @@ def score_file(
     words: int = 10,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Document-completion perplexity of topics on a corpus's last `documents`, and their mean NPMI coherence.
-
-    A fraction `seen` of each document's tokens, chosen by `seed`, determines its topic weights and the others are
-    scored; or with `every` = m every m-th token is scored.
-    """
+    """Document-completion perplexity of topics on a corpus's last `documents`, and their mean NPMI coherence. A
+    fraction `seen` of each document's tokens, chosen by `seed`, determines its topic weights and the others are scored;
+    or with `every` = m every m-th token is."""
     stored, whole = load(path), open_corpus(corpus, verify=True)
     count = min(1000, whole.documents) if documents is None else documents
     if not 1 <= count <= whole.documents:
@@ -191,9 +183,11 @@ def score_file(
     test = split(held_out, fraction=1 - seen, every=every, seed=seed)
     phi = over_words(stored, whole.words)
     last = None if stored.last is None else over_words(stored._replace(mean=stored.last), whole.words)
-    prior = (stored.options or {}).get("alpha", 0.1) if alpha is None else alpha
+    options = stored.options or {}
+    prior = options.get("alpha", 0.1) if alpha is None else alpha
     settings: dict[str, Any] = {"alpha": prior, "key": seed, "sweeps": sweeps}
     sample = whole.first(COHERENCE_DOCUMENTS)
+    own = options and stored.corpus and Path(stored.corpus).resolve() == Path(corpus).resolve()
     return {
         "perplexity": score_topics(test, phi, **settings),
         "perplexity_last": None if last is None else score_topics(test, last, **settings),
@@ -203,16 +197,9 @@ def score_file(
         "topics": phi.shape[1],
         "vocabulary": phi.shape[0],
         "documents": count,
-        "documents_trained_on": trained_on(stored, Path(corpus), count),
+        "documents_trained_on": max(0, count - int(options["test_documents"])) if own else None,  # or unknown
         "held_out": test.how,
         "alpha": prior,
         "sweeps": sweeps,
         "seed": seed,
     }
-
-
-def trained_on(stored: StoredTopics, corpus: Path, documents: int) -> int | None:
-    """How many of the scored documents were in the training data; None if that is unknown."""
-    if stored.corpus is None or stored.options is None or Path(stored.corpus).resolve() != corpus.resolve():
-        return None
-    return max(0, documents - int(stored.options["test_documents"]))

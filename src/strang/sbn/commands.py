@@ -11,10 +11,8 @@ from strang.util.signatures import without
 sbn_app = typer.Typer(help="Sigmoid belief networks on binary images.", no_args_is_help=True)
 data_app = typer.Typer(help="Fetch data, verified.", no_args_is_help=True)
 
-Source = Annotated[
-    str | None,
-    typer.Option("--data", help="A folder of MNIST's IDX files, a .npz (train, test) or .npy; by default MNIST."),
-]
+SOURCES = "A folder of MNIST's IDX files, a .npz (train, test) or .npy; by default MNIST."
+Source = Annotated[str | None, typer.Option("--data", help=SOURCES)]
 Binarisation = Annotated[str, typer.Option(help="bernoulli:SEED, one draw with probability grey/255, or threshold.")]
 
 
@@ -40,9 +38,7 @@ def fit(
     dynamics: Annotated[str, typer.Option(help="sgld, sghmc or sgnht.")] = "sghmc",
     integrator: Annotated[str | None, typer.Option(help="A scheme or its name; by default the dynamics' own.")] = None,
     step_size: Annotated[float | None, typer.Option(help="h; by default 6e-4, for sgld 1e-5.")] = None,
-    final_fraction: Annotated[
-        float, typer.Option(help="Fraction of h left at the end; it falls over the second half.")
-    ] = 1.0,
+    final_fraction: Annotated[float, typer.Option(help="Fraction of h to which it falls in the 2nd half.")] = 1.0,
     friction: Annotated[float | None, typer.Option(help="D; by default 0.9 / sqrt(h).")] = None,
     steps: Annotated[int, typer.Option(help="All steps, burn-in included.")] = 5000,
     burn_in: Annotated[int, typer.Option(help="Steps before posterior samples are kept.")] = 2500,
@@ -68,13 +64,13 @@ def fit(
     step size and friction on held-out training images first.
     """
     settings = without(locals(), "store", "grid", "grid_steps", "json")
-    from strang.sbn import fitting, search
+    from strang.sbn import fitting
 
     searched: dict[str, Any] = {}
     if grid and (store / "spec.json").exists():  # the search was done before this fit began
         settings |= fitting.chosen_for(store)
     elif grid:
-        searched = search.search(**settings | {"chains": 1}, grid_steps=grid_steps)
+        searched = fitting.search(**settings | {"chains": 1}, grid_steps=grid_steps)
         settings |= {name: searched["best"][name] for name in ("step_size", "friction")}
     result = fitting.fit(store, **settings)
     if searched:
@@ -112,15 +108,11 @@ def describe_score(result: dict[str, Any]) -> list[str]:
         f"{result['images']:,} test images (binarisation {result['binarisation']})"
     ]
     if "against" in result:
-        lines.append(
-            f"compared with {result['against']:.3f} of the other: {result['difference']:+.3f} ± "
-            f"{result['difference_se']:.3f}, image by image (below 0: better)"
-        )
+        difference = f"{result['difference']:+.3f} ± {result['difference_se']:.3f}, image by image (below 0: better)"
+        lines.append(f"compared with {result['against']:.3f} of the other: {difference}")
     if result["temperatures"]:
-        lines.append(
-            f"by {result['method']}, {result['temperatures']} temperatures, {result['particles']} "
-            "particle(s): on average above the truth, never below"
-        )
+        how = f"by {result['method']}, {result['temperatures']} temperatures, {result['particles']} particle(s)"
+        lines.append(f"{how}: on average above the truth, never below")
     return lines
 
 
@@ -144,10 +136,8 @@ def describe(folder: Path, result: dict[str, Any]) -> list[str]:
         f"{result['batch_size']}: {result['steps']:,} steps in {result['seconds']:.0f} s"
     ]
     if result["nll_validation"] is not None:
-        lines.append(
-            f"negative log likelihood of held-out images about {result['nll_validation']:.2f} (quick, some nats too "
-            f"large); score it with: strang sbn score {folder}"
-        )
+        about = f"about {result['nll_validation']:.2f} (quick, some nats too large)"
+        lines.append(f"negative log likelihood of held-out images {about}; score it with: strang sbn score {folder}")
     if result["temperature"] is not None:
         lines.append(f"kinetic temperature {result['temperature']:.3g} (should be 1)")
     if result["diverged"]:

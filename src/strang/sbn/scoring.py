@@ -53,8 +53,7 @@ class Score:
 
 def check_parameters(parameters: dict[str, Any]) -> dict[str, np.ndarray]:
     """Checks that W (M, J), b (J) and c (M) fit together and are finite; returns them in single precision."""
-    missing = [name for name in ("W", "b", "c") if name not in parameters]
-    if missing:
+    if missing := [name for name in ("W", "b", "c") if name not in parameters]:
         raise InputError(f"the model has no array {', '.join(missing)}; it needs W (M x J), b (J) and c (M).")
     try:
         arrays = {name: np.asarray(parameters[name]).astype(np.float64) for name in ("W", "b", "c")}
@@ -62,10 +61,8 @@ def check_parameters(parameters: dict[str, Any]) -> dict[str, np.ndarray]:
         raise InputError("W, b and c must be arrays of real numbers.") from None
     weights, b, c = (array.shape for array in arrays.values())
     if len(weights) != 2 or 0 in weights or b != weights[1:] or c != weights[:1]:
-        raise InputError(
-            f"W, b and c have shapes {weights}, {b} and {c}; "
-            "they must be (M, J), (J,) and (M,) for M visible and J hidden units."
-        )
+        expected = "(M, J), (J,) and (M,) for M visible and J hidden units"
+        raise InputError(f"W, b and c have shapes {weights}, {b} and {c}; they must be {expected}.")
     for name, array in arrays.items():
         if not np.isfinite(array).all() or np.abs(array).max() > np.finfo(np.float32).max:
             raise InputError(f"{name} holds numbers that are not finite.")

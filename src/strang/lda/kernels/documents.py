@@ -16,13 +16,6 @@ class Documents(NamedTuple):
     indices: np.ndarray  # int32
     counts: np.ndarray  # int32
 
-    def select(self, numbers: np.ndarray) -> "Documents":
-        """The documents with these numbers, in this order."""
-        lengths = np.diff(self.indptr)[numbers]
-        indptr = np.append(0, np.cumsum(lengths))
-        entries = np.arange(indptr[-1]) + np.repeat(self.indptr[numbers] - indptr[:-1], lengths)
-        return Documents(indptr, self.indices[entries], self.counts[entries])
-
     @property
     def tokens(self) -> np.ndarray:
         """Where each document's tokens begin, and at the end the total number of tokens."""
@@ -31,7 +24,8 @@ class Documents(NamedTuple):
 
 def as_documents(documents: Any, vocabulary: int) -> Documents:
     """Check (indptr, indices, counts) over a vocabulary of this size, and convert it to the loops' dtypes."""
-    bags = from_csr_arrays(*documents, vocabulary)
+    indptr, indices, counts = documents
+    bags = from_csr_arrays(indptr, indices, counts, vocabulary)
     return Documents(read_only(bags.offsets, np.int64), read_only(bags.ids, np.int32), read_only(bags.counts, np.int32))
 
 

@@ -100,10 +100,8 @@ def start(phi, documents, d, alpha, seed, fresh, previous, work):
 
 @numba.njit(**INLINE)
 def redraw(token, added, count, rows, row_of, topics, base, counts, running, state):
-    """Draw one token's topic given the others; `added` is the new topic of the token before, not counted yet.
-
-    The workspace is passed field by field: Numba would count references to what it takes out of a tuple, per token.
-    """
+    """Draw one token's topic given the others; `added` is the new topic of the token before, not counted yet. (The
+    workspace is passed field by field: Numba would count references to what it takes out of a tuple, per token.)"""
     move_and_add_up(counts, base, rows, row_of[token], running, added, topics[token])
     topics[token] = draw_topic(running, count, state)
     return topics[token]

@@ -34,7 +34,7 @@ def _marks(data):
         for shift in range(7, -1, -1):
             seen, bit = (window >> np.uint64(shift)) & mask, 8 * i - 40 - shift
             if seen in (block, end) and bit >= 0:  # the zeros that END begins with may lie before the data
-                bits[n] = bit, seen == block
+                bits[n, 0], bits[n, 1] = bit, seen == block
                 n += 1
     return bits[:n]
 

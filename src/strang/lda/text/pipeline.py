@@ -80,9 +80,8 @@ def read_chunks(plan: Plan, wanted: list[str] | Choice) -> tuple[list[str], list
         return wanted, *read_units(plan, chunk_maker(wanted), "counting")
     units, damage = read_units(plan, partial(save_counts, plan.work), "counting all words")
     words = choose_vocabulary(plan, wanted, units)
-    make = chunk_maker(words)
-    loads = (partial(load_counts, plan.work, number) for number in range(len(units)))
-    jobs = ((1, partial(make, number, load)) for number, load in enumerate(loads))
+    make, numbers = chunk_maker(words), range(len(units))
+    jobs = ((1, partial(make, number, partial(load_counts, plan.work, number))) for number in numbers)
     return words, list(run(plan, jobs, len(units), "keeping the vocabulary")), damage
 
 
@@ -127,11 +126,16 @@ def choose_vocabulary(plan: Plan, choice: Choice, units: list[Summary]) -> list[
     path = plan.work / "vocabulary.json"
     if path.exists():
         return load_json(path)
-    words, frequencies = document_frequencies(plan.work, len(units), plan.progress)
-    total = sum(unit["documents"] for unit in units)
-    if not total:
+    if not (total := sum(unit["documents"] for unit in units)):
         raise InputError(f"{plan.source.path} has no words: no document has a letter from a to z.")
-    return save_json(path, choose_words(choice, words, frequencies, total))
+    lexicon, frequencies = EMPTY, np.zeros(0, np.int64)  # all words, and the number of documents that each is in
+    for number in track(range(len(units)), "choosing the vocabulary", plan.progress):
+        bags, words, _ = load_counts(plan.work, number)
+        # the words of a unit are distinct, so reading them as one document gives their numbers in order
+        numbers, lexicon = count_words(join([b" ".join(words or [])]), lexicon)
+        frequencies = np.pad(frequencies, (0, lexicon.size - len(frequencies)))
+        frequencies[numbers.ids] += np.bincount(bags.ids, minlength=len(numbers.ids))
+    return save_json(path, choose_words(choice, words_of(lexicon), frequencies, total))
 
 
 def cut_shards(plan: Plan, chunks: list[Summary], vocabulary: int) -> list[Summary]:
@@ -261,15 +265,3 @@ def make_chunk(folder: Path, number: int, load: Callable[[], Counted], ids: dict
     empty = summary["left_out"].get("empty_documents", 0) + len(bags.lengths) - len(filled)
     summary["left_out"]["empty_documents"] = empty
     return save_json(path, summary | {"documents": len(filled), "outside_vocabulary": outside})
-
-
-def document_frequencies(folder: Path, units: int, progress: bool | None) -> tuple[list[bytes], np.ndarray]:
-    """All words of the source, and the number of documents that each is in."""
-    lexicon, frequencies = EMPTY, np.zeros(0, np.int64)
-    for number in track(range(units), "choosing the vocabulary", progress):
-        bags, words, _ = load_counts(folder, number)
-        # the words of a unit are distinct, so reading them as one document gives their numbers in order
-        numbers, lexicon = count_words(join([b" ".join(words or [])]), lexicon)
-        frequencies = np.pad(frequencies, (0, lexicon.size - len(frequencies)))
-        frequencies[numbers.ids] += np.bincount(bags.ids, minlength=len(numbers.ids))
-    return words_of(lexicon), frequencies

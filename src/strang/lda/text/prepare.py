@@ -139,11 +139,9 @@ def clear(work: Path) -> None:
 
 def begun(work: Path, settings: dict[str, Any]) -> bool:
     """Whether a folder has the settings of a run, so that it is ours to go on with and to remove."""
-    try:
-        stored = json.loads((work / "settings.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(stored, dict) and stored.keys() == settings.keys()
+    with suppress(OSError, ValueError, AttributeError):  # no file, no JSON, or no dict
+        return json.loads((work / "settings.json").read_bytes()).keys() == settings.keys()
+    return False
 
 
 def bare(out: Path) -> bool:

@@ -27,10 +27,6 @@ SUPPORTED = (
 )
 
 
-def json_units(path: Path, size: int) -> Iterator[Unit]:
-    return (Unit(path.name, part.size, partial(json_texts, part)) for part in parts(path, b"\n", size))
-
-
 def json_texts(part: Part) -> Content:
     """The field `text` of each line that is a JSON object; null is an empty document."""
     texts, damage, place = [], list(part.damage), 0
@@ -100,6 +96,10 @@ def file_texts(folder: Path, files: list[Path]) -> Content:
         else:
             damage.append(Damage(f"{path.relative_to(folder)} is no text: it has a zero", zero, "file"))
     return Content(join(texts), damage=tuple(damage))
+
+
+def json_units(path: Path, size: int) -> Iterator[Unit]:
+    return (Unit(path.name, part.size, partial(json_texts, part)) for part in parts(path, b"\n", size))
 
 
 READERS = {"dump": dump_units, "json": json_units, "parquet": parquet_units}
@@ -173,8 +173,7 @@ def name_in(source: Path, file: Path) -> str:
 def list_files(folder: Path) -> list[Path]:
     """All files but hidden ones, in the order of their names."""
     files = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
-    names = [name for name in files if not any(part.startswith(".") for part in name.parts)]
-    if not names:
+    if not (names := [name for name in files if not any(part.startswith(".") for part in name.parts)]):
         raise InputError(f"{folder} is an empty folder; give {SUPPORTED}.")
     return [files[name] for name in sorted(names, key=Path.as_posix)]
 

@@ -42,8 +42,7 @@ def choose_words(choice: Choice, words: list[bytes], frequencies: np.ndarray, to
     """The words of a choice, the most frequent first, from the number of documents that each is in."""
     fit = (frequencies >= choice.min_documents) & (frequencies <= choice.max_share * total)
     candidates = sorted((-int(frequencies[w]), words[w].decode()) for w in np.flatnonzero(fit))
-    chosen = [word for _, word in candidates if word not in choice.stop_words]
-    if not chosen:
+    if not (chosen := [word for _, word in candidates if word not in choice.stop_words]):
         bounds = f"in at least {choice.min_documents} and at most {choice.max_share:.0%} of the {total:,} documents"
         advice = "write a smaller min-documents or a larger max-share"
         raise InputError(f"none of the {len(words):,} words is {bounds}; {advice}.")

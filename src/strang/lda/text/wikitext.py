@@ -53,10 +53,8 @@ def _stands(text, i, stop, name):
 def _tag_end(text, i, stop):
     """Behind the > of the tag at i; 0 if it has none before another begins."""
     for k in range(i + 1, stop):
-        if text[k] == 62:
-            return k + 1
-        if text[k] == 60:
-            return 0
+        if text[k] == 62 or text[k] == 60:
+            return k + 1 if text[k] == 62 else 0
     return 0
 
 
