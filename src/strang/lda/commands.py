@@ -24,6 +24,7 @@ def prepare(
     min_documents: Annotated[int | None, typer.Option(help="Fewest documents with a word (5).")] = None,
     max_share: Annotated[float | None, typer.Option(help="Largest fraction of documents with a word (0.5).")] = None,
     stop_words: Annotated[Path | None, typer.Option(help="A file, one per line; by default a short list.")] = None,
+    token_pattern: Annotated[str | None, typer.Option(help="Regular expression of a word; by default letters.")] = None,
     shard_documents: Annotated[int, typer.Option(help="Documents per shard, about.")] = 100_000,
     seed: Annotated[int, typer.Option(help="Of the order of the documents.")] = 0,
     workers: Annotated[int | None, typer.Option(help="Threads; by default one per core.")] = None,

@@ -7,6 +7,7 @@ documents from every chunk: a true shuffle of any size in the memory of one shar
 
 import io
 import json
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +22,7 @@ import numpy as np
 from strang.lda.corpus import ids_type
 from strang.lda.text.bags import Bags, split_large, take, tidy
 from strang.lda.text.sources import Source
-from strang.lda.text.tokens import EMPTY, count_words, join, words_of
+from strang.lda.text.tokens import EMPTY, Texts, count_words, find_tokens, join, words_of
 from strang.lda.text.units import Unit
 from strang.lda.text.vocabulary import Choice, choose_words
 from strang.util.errors import InputError
@@ -45,6 +46,7 @@ class Plan(NamedTuple):
     workers: int
     keep_good_part: bool
     progress: bool | None
+    pattern: re.Pattern | None  # of tokens
 
 
 def run(plan: Plan, jobs: Iterable[tuple[int, Callable]], total: int, what: str, step: int = 1) -> Iterator[Summary]:
@@ -69,26 +71,26 @@ def run(plan: Plan, jobs: Iterable[tuple[int, Callable]], total: int, what: str,
                 future.cancel()
 
 
-def read_chunks(plan: Plan, wanted: list[str] | Choice) -> tuple[list[str], list[Summary], list[str]]:
-    """The vocabulary, a summary of each chunk, and what was damaged."""
+def read_chunks(plan: Plan, wanted: list[str] | Choice) -> tuple[list[str], dict, list[Summary], list[str]]:
+    """The vocabulary, the numbers of tokens outside of it by reasons, a summary of each chunk, and what was damaged."""
 
     def chunk_maker(words: list[str]) -> Callable[..., Summary]:
         ids = {word.encode(): number for number, word in enumerate(words)}
         return partial(make_chunk, plan.work, ids=ids, seed=plan.seed)
 
     if not isinstance(wanted, Choice):
-        return wanted, *read_units(plan, chunk_maker(wanted), "counting")
+        return wanted, {}, *read_units(plan, chunk_maker(wanted), "counting")
     units, damage = read_units(plan, partial(save_counts, plan.work), "counting all words")
-    words = choose_vocabulary(plan, wanted, units)
+    words, outside = choose_vocabulary(plan, wanted, units)
     make, numbers = chunk_maker(words), range(len(units))
     jobs = ((1, partial(make, number, partial(load_counts, plan.work, number))) for number in numbers)
-    return words, list(run(plan, jobs, len(units), "keeping the vocabulary")), damage
+    return words, outside, list(run(plan, jobs, len(units), "keeping the vocabulary")), damage
 
 
 def read_units(plan: Plan, make: Callable[..., Summary], what: str) -> tuple[list[Summary], list[str]]:
     """A summary of each unit, and what was damaged; an error at the first damage unless the good part is wanted."""
     units = enumerate(plan.source.units(plan.unit_bytes))
-    jobs = ((unit.size, partial(make, number, partial(count_unit, unit))) for number, unit in units)
+    jobs = ((unit.size, partial(make, number, partial(count_unit, unit, plan.pattern))) for number, unit in units)
     summaries: list[Summary] = []
     for summary in run(plan, jobs, plan.source.size, f"{what} (MB)", 1_000_000):
         summaries.append(summary)
@@ -121,21 +123,22 @@ def describe_damage(summaries: list[Summary]) -> list[str]:
     return sentences
 
 
-def choose_vocabulary(plan: Plan, choice: Choice, units: list[Summary]) -> list[str]:
-    """The vocabulary, unless it is chosen already."""
+def choose_vocabulary(plan: Plan, choice: Choice, units: list[Summary]) -> tuple[list[str], dict[str, int]]:
+    """What `choose_words` does, unless that is done already."""
     path = plan.work / "vocabulary.json"
     if path.exists():
         return load_json(path)
     if not (total := sum(unit["documents"] for unit in units)):
         raise InputError(f"{plan.source.path} has no words: no document has a letter from a to z.")
-    lexicon, frequencies = EMPTY, np.zeros(0, np.int64)  # all words, and the number of documents that each is in
+    lexicon, frequencies, tokens = EMPTY, np.zeros(0, np.int64), np.zeros(0, np.int64)  # documents and tokens of a word
     for number in track(range(len(units)), "choosing the vocabulary", plan.progress):
         bags, words, _ = load_counts(plan.work, number)
         # the words of a unit are distinct, so reading them as one document gives their numbers in order
-        numbers, lexicon = count_words(join([b" ".join(words or [])]), lexicon)
-        frequencies = np.pad(frequencies, (0, lexicon.size - len(frequencies)))
+        numbers, lexicon = count_words(join([b"\n".join(words or [])]), lexicon, lines=True)
+        frequencies, tokens = (np.pad(each, (0, lexicon.size - len(each))) for each in (frequencies, tokens))
         frequencies[numbers.ids] += np.bincount(bags.ids, minlength=len(numbers.ids))
-    return save_json(path, choose_words(choice, words_of(lexicon), frequencies, total))
+        tokens[numbers.ids] += np.bincount(bags.ids, bags.counts, len(numbers.ids)).astype(np.int64)
+    return save_json(path, choose_words(choice, words_of(lexicon), frequencies, tokens, total))
 
 
 def cut_shards(plan: Plan, chunks: list[Summary], vocabulary: int) -> list[Summary]:
@@ -216,15 +219,16 @@ def earlier_summary(path: Path) -> Summary | None:
     return None
 
 
-def count_unit(unit: Unit) -> Counted:
-    """Read a unit and count its words."""
+def count_unit(unit: Unit, pattern: re.Pattern | None) -> Counted:
+    """Read a unit and count its words, or what a pattern finds."""
     content = unit.read()
     listed = [list(damage) for damage in content.damage[:MAX_LISTED_DAMAGES]]
     summary = {"file": unit.file, "length": content.length, "damage": listed, "damages": len(content.damage)}
     summary |= {"left_out": dict(content.left_out), "ends": content.ends}
     if isinstance(content.documents, Bags):
         return content.documents, None, summary
-    bags, lexicon = count_words(content.documents)
+    texts: Texts = content.documents if pattern is None else find_tokens(content.documents, pattern)
+    bags, lexicon = count_words(texts, lines=pattern is not None)
     return bags, words_of(lexicon), summary
 
 
@@ -234,7 +238,7 @@ def save_counts(folder: Path, number: int, load: Callable[[], Counted]) -> Summa
     if summary := earlier_summary(path):
         return summary
     bags, words, summary = load()
-    letters = np.frombuffer(b" ".join(words or []), np.uint8)
+    letters = np.frombuffer(b"".join(word + b"\n" for word in words or []), np.uint8)
     write_npz(path.with_suffix(".npz"), {"words": letters, **bags._asdict()})
     return save_json(path, summary | {"documents": int(np.count_nonzero(bags.lengths))})
 
@@ -243,7 +247,7 @@ def load_counts(folder: Path, number: int) -> Counted:
     """What `save_counts` has written."""
     path = folder / f"{number:06}.rough.npz"
     arrays = read_npz(path, ADVICE)
-    words = arrays.pop("words").tobytes().split()
+    words = arrays.pop("words").tobytes().split(b"\n")[:-1]
     return Bags(**arrays), words, load_json(path.with_suffix(".json"))
 
 

@@ -38,15 +38,24 @@ def check_choice(
     return Choice(words, min_documents, max_share, stop)
 
 
-def choose_words(choice: Choice, words: list[bytes], frequencies: np.ndarray, total: int) -> list[str]:
-    """The words of a choice, the most frequent first, from the number of documents that each is in."""
-    fit = (frequencies >= choice.min_documents) & (frequencies <= choice.max_share * total)
-    candidates = sorted((-int(frequencies[w]), words[w].decode()) for w in np.flatnonzero(fit))
-    if not (chosen := [word for _, word in candidates if word not in choice.stop_words]):
+def choose_words(
+    choice: Choice, words: list[bytes], frequencies: np.ndarray, tokens: np.ndarray, total: int
+) -> tuple[list[str], dict[str, int]]:
+    """The words of a choice, the most frequent first, from the number of documents that each is in; and why the tokens
+    of the others are left out."""
+    stop_words = {word.encode() for word in choice.stop_words}
+    stop = np.fromiter((word in stop_words for word in words), bool, len(words))
+    rare, common = frequencies < choice.min_documents, frequencies > choice.max_share * total
+    candidates = np.flatnonzero(~(stop | rare | common)).tolist()
+    chosen = sorted(candidates, key=lambda word: (-frequencies[word], words[word]))[: choice.words]
+    if not chosen:
         bounds = f"in at least {choice.min_documents} and at most {choice.max_share:.0%} of the {total:,} documents"
         advice = "write a smaller min-documents or a larger max-share"
         raise InputError(f"none of the {len(words):,} words is {bounds}; {advice}.")
-    return chosen[: choice.words]
+    reasons = {"stop_words": stop, "rare": rare & ~stop, "common": common & ~stop & ~rare}
+    left_out = {reason: int(tokens[which].sum()) for reason, which in reasons.items()}
+    left_out["beyond_words"] = int(tokens[candidates].sum() - tokens[chosen].sum())
+    return [words[word].decode() for word in chosen], left_out
 
 
 def read_words(path: Path, *, lower: bool) -> list[str]:
