@@ -4,10 +4,11 @@ The seen tokens of a held-out document determine its topic weights, by Gibbs sam
 these the probabilities of its scored tokens. Over posterior samples of φ the probabilities are averaged before the
 logarithm is taken: `begin`, `add_sample` for each φ, then `perplexity`, in the same memory for any number of samples.
 
-The tokens' topics are part of the score and continue from sample to sample, so that a few sweeps each are enough: one
-is enough for the average over many samples, but leaves `last` some percent too high. A score is a pure function of the
-last one, φ and a key, so that a saved run resumes bit for bit. `score_topics` instead infers the topic weights for one
-φ from scratch, which scores the topics of all libraries in the same way.
+The tokens' topics are part of the score and continue from sample to sample, so that a few sweeps each are enough for
+the average over many samples. The logarithm of a noisy mean is too small on average: with 5 sweeps the perplexity of 20
+samples is 0.3 % too high (arXiv abstracts, K = 50), and that of `last` 4 %. A score is a pure function of the last one,
+φ and a key, so that a saved run resumes bit for bit. `score_topics` instead infers the topic weights for one φ from
+scratch, which scores the topics of all libraries in the same way, and corrects for the noise.
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from strang.util.errors import InputError, whole
 from strang.util.host_random import mixed, streams
 
 BURN_IN = 20  # sweeps from the start that are not counted
+SWEEPS = 100  # of a score from scratch; on short documents (arXiv) its error is then below 0.1 %
 ANY_WORD = np.iinfo(np.int32).max  # the vocabulary's size where it is not known yet
 
 
@@ -103,14 +105,27 @@ def perplexity(test: HeldOut, score: Score, *, last: bool = False) -> float:
     """exp(−mean log p) over the scored tokens, p averaged over the samples; or of the last sample alone."""
     if score.samples == 0:
         raise InputError("nothing has been scored yet; call add_sample first.")
-    probabilities = score.last if last else score.total / score.samples
     with np.errstate(divide="ignore"):  # a word that has probability 0 in all topics
-        return float(np.exp(-np.average(np.log(probabilities), weights=test.scored.counts)))
+        logs = np.log(score.last if last else score.total / score.samples)
+    return float(np.exp(-np.average(logs, weights=test.scored.counts)))
 
 
-def score_topics(test: HeldOut, phi: Any, *, alpha: Any, key: Any = 0, sweeps: int = 20, **settings) -> float:
-    """The perplexity of one φ (V, K), topic weights inferred from scratch; arguments as of `add_sample`."""
-    return perplexity(test, add_sample(test, begin(test), phi, alpha=alpha, key=key, sweeps=sweeps, **settings))
+def score_topics(
+    test: HeldOut, phi: Any, *, alpha: Any, key: Any = 0, sweeps: int = SWEEPS, burn_in=BURN_IN, threads=None
+) -> float:
+    """The perplexity of one φ (V, K), topic weights inferred from scratch; arguments as of `add_sample`.
+
+    A mean over finitely many sweeps is noisy, which makes its logarithm too small on average, by about c / sweeps. The
+    logarithms of the means over two halves of the sweeps are too small by 2c / sweeps: the difference is added.
+    """
+    seeds, half = document_seeds(key, len(test.seen.indptr) - 1), -(-sweeps // 2)
+    parts, topics = (test.seen, test.scored, phi, alpha), begin(test).topics
+    topics, first, _ = complete(*parts, seeds, topics, (True, burn_in, half), threads)
+    _, second, _ = complete(*parts, read_only(mixed(seeds), np.uint64), topics, (False, 0, half), threads)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a word that has probability 0 in all topics
+        logs = np.log((first + second) / 2)
+        correction = np.where(logs > -np.inf, logs - np.log(first * second) / 2, 0)
+    return float(np.exp(-np.average(logs + correction, weights=test.scored.counts)))
 
 
 def topic_weights(

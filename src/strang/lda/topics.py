@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from strang.lda.completion import score_topics, split
+from strang.lda.completion import SWEEPS, score_topics, split
 from strang.lda.corpus import Corpus, open_corpus
 from strang.storage.manifest import read_spec
 from strang.util.errors import InputError
@@ -166,7 +166,7 @@ def score_file(
     seen: float = 0.5,
     every: int | None = None,
     alpha: float | None = None,
-    sweeps: int = 20,
+    sweeps: int = SWEEPS,
     words: int = 10,
     seed: int = 0,
 ) -> dict[str, Any]:
