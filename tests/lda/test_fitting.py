@@ -98,7 +98,7 @@ def test_a_killed_fit_resumes_to_the_same_bytes(fitted, corpus, tmp_path):
     whole, expected = fitted
     for name in ("perplexity", "perplexity_last", "documents", "finished"):
         assert result[name] == expected[name]
-    for name in ("chain.npz", "topics.npz"):
+    for name in ("chain.npz", "topics.npz", "spec.json"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
 
 

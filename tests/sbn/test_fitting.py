@@ -123,7 +123,7 @@ def test_a_killed_fit_continues_to_the_same_bytes(pictures, fitted, tmp_path):
     result = json.loads(answer.stdout)
     assert result["finished"]
     whole, _ = fitted
-    for name in ("chain.npz", "model.npz", *(f"samples/{p.name}" for p in (whole / "samples").iterdir())):
+    for name in ("spec.json", "chain.npz", "model.npz", *(f"samples/{p.name}" for p in (whole / "samples").iterdir())):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
     one, other = (
         [(line["step"], line["nll"], line["temperature"]) for line in read_series(f)] for f in (folder, whole)

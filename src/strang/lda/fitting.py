@@ -108,6 +108,7 @@ def fit(
     train, held_out = whole.split(settings["test_documents"])
     test = split(held_out.gather(np.arange(held_out.documents)), seed=settings["seed"])
     job = job_of(settings, train)
+    settings["parts"] = job.program.parts  # also if none was asked for, so that the spec is that of a resumed fit
     place = None if isinstance(corpus, Corpus) else str(Path(corpus).resolve())  # valid in any working directory
     about = {"command": "lda fit", "options": settings, "corpus": place}
     with closing(Store(folder, job, None, about, FILES)) as store:
@@ -265,7 +266,6 @@ def summary(folder: Path, job: Job, chain: Chain, settings, corpus: Corpus, test
     last = latest(read_series(folder))
     return {
         **renamed(settings, IN_JSON),
-        "parts": job.program.parts,  # also if none was asked for
         **{name: last.get(name) for name in ("perplexity", "perplexity_last", "cpu_seconds", "temperature")},
         "documents": int(chain.step) * job.inputs.data.batch_size,
         "corpus_documents": corpus.documents,

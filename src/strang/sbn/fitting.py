@@ -114,6 +114,7 @@ def fit(
     images = load(settings["data"], settings["binarisation"]) if images is None else images
     train, held_out = split(images.train, settings["validation"])
     job = job_of(settings, train)
+    settings["parts"] = job.program.parts  # also if none was asked for, so that the spec is that of a resumed fit
     about = {"command": "sbn fit", "options": settings, "binarisation": images.binarisation}
     with closing(Store(folder, job, settings["every"], about, files=("model.npz",))) as store:
         monitor = Monitor(replace(job, chain=store.chain), store, held_out, settings)
@@ -230,7 +231,6 @@ class Monitor(Observer):
         last = series[-1] if series else {"nll": None, "temperature": None}
         return {
             **renamed(self.settings, IN_JSON),
-            "parts": self.job.program.parts,  # the default is resolved there
             "steps": int(chain.step),
             "binarisation": binarisation,
             "nll_validation": last["nll"],
