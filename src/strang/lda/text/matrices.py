@@ -10,7 +10,7 @@ import numba
 import numpy as np
 
 from strang.lda.text.bags import Bags, check, check_indptr
-from strang.lda.text.units import Content, Damage, Unit, head, parts
+from strang.lda.text.units import MAX_ARRAY_BYTES, READ_BYTES, Content, Damage, Unit, head, parts
 from strang.util.errors import InputError
 from strang.util.simd import COMPILE
 
@@ -65,6 +65,8 @@ def uci_units(path: Path, vocabulary: int, size: int) -> Iterator[Unit]:
             raise InputError(f"the documents of {path} {wrong}; sort its lines.")
         whole = int(np.searchsorted(numbers, numbers[-1])) if len(rows) else 0
         end = int(numbers[whole - 1]) if whole else last
+        if rows[whole:].nbytes > MAX_ARRAY_BYTES:
+            raise InputError(f"a document of {path} has more than {len(rows) - whole:,} lines: it is damaged.")
         yield Unit(path.name, part.size, partial(uci_content, rows[:whole], end - last, part.damage))
         last, waiting = end, rows[whole:]
     if lines > expected:
@@ -109,7 +111,7 @@ def npz_units(path: Path, vocabulary: int, size: int) -> Iterator[Unit]:
             counts_name = "counts" if "counts" in names else "data"
             if missing := {"indptr", "indices", counts_name} - names:
                 raise InputError(f"{path} has no array {sorted(missing)[0]!r}; expected indptr, indices and counts.")
-            if "format" in names and not archive.read("format.npy").endswith(b"csr"):
+            if "format" in names and not archive.open("format.npy").read(READ_BYTES).endswith(b"csr"):
                 raise InputError(f"{path} is no CSR matrix; save it as matrix.tocsr().")
             if "shape" in names and (width := ArrayReader(archive, "shape").read().tolist()[-1:]) != [vocabulary]:
                 raise InputError(f"{path} has {width} columns, its vocabulary {vocabulary:,} words.")
@@ -148,6 +150,9 @@ class ArrayReader:
 
     def read(self, number: int | None = None) -> np.ndarray:
         size = (self.size if number is None else number) * self.dtype.itemsize
+        if size > MAX_ARRAY_BYTES:
+            largest = f"{MAX_ARRAY_BYTES >> 30} GiB are the most of indptr and of a document"
+            raise ValueError(f"{size / 2**30:,.1f} GiB of an array would be read at once; {largest}")
         data = self.file.read(size)
         if len(data) != size:
             raise EOFError("an array is cut")

@@ -14,7 +14,7 @@ from typing import Any
 from strang.lda.text.matrices import npz_units, uci_units
 from strang.lda.text.mediawiki import dump_units
 from strang.lda.text.tokens import join
-from strang.lda.text.units import Content, Damage, Part, Unit, head, parts
+from strang.lda.text.units import MAX_ARRAY_BYTES, MAX_PAGE_BYTES, Content, Damage, Part, Unit, head, parts
 from strang.lda.text.vocabulary import read_words
 from strang.util.errors import InputError, first_line, need
 
@@ -56,7 +56,11 @@ def parquet_units(path: Path, size: int) -> Iterator[Unit]:
     groups, begin, length = metadata.num_row_groups, 0, 0
     group_bytes = path.stat().st_size / max(groups, 1)
     for end in range(1, groups + 1):
-        length += metadata.row_group(end - 1).total_byte_size
+        group_length = metadata.row_group(end - 1).total_byte_size
+        if group_length > MAX_ARRAY_BYTES:
+            size_now = f"{group_length / 2**30:,.1f} GiB"
+            raise InputError(f"row group {end - 1} of {path} unpacks to {size_now}; write row groups of less than one.")
+        length += group_length
         if length >= size or end == groups:
             place = metadata.row_group(begin).column(0).data_page_offset
             read = partial(parquet_texts, path, begin, end, place)
@@ -89,12 +93,16 @@ def text_units(folder: Path, files: list[Path], size: int) -> Iterator[Unit]:
 def file_texts(folder: Path, files: list[Path]) -> Content:
     texts, damage = [], []
     for path in files:
-        text = path.read_bytes()
+        with path.open("rb") as file:
+            text = file.read(MAX_PAGE_BYTES + 1)
         zero = text.find(b"\0")
-        if zero < 0:
-            texts.append(text)
-        else:
+        if zero >= 0:
             damage.append(Damage(f"{path.relative_to(folder)} is no text: it has a zero", zero, "file"))
+        elif len(text) > MAX_PAGE_BYTES:
+            large = f"{path.relative_to(folder)} is larger than a document may be, and goes on"
+            damage.append(Damage(large, MAX_PAGE_BYTES, "file"))
+        else:
+            texts.append(text)
     return Content(join(texts), damage=tuple(damage))
 
 

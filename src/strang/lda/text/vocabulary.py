@@ -20,6 +20,8 @@ yourself yourselves
 """
 ENGLISH = frozenset(STOP_WORDS.split()) | LETTERS
 
+MAX_LIST_BYTES = 64 << 20  # of a file of words
+
 
 class Choice(NamedTuple):
     words: int  # how many, those in most documents
@@ -76,7 +78,11 @@ def read_words(path: Path, *, lower: bool) -> list[str]:
 
 def read_lines(path: Path) -> list[str]:
     try:
-        return path.read_bytes().decode("utf-8-sig").split("\n")
+        with path.open("rb") as file:
+            content = file.read(MAX_LIST_BYTES + 1)
+        if len(content) > MAX_LIST_BYTES:
+            raise InputError(f"{path} has more than {MAX_LIST_BYTES >> 20} MB; a list of words has one per line.")
+        return content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text: see byte {error.start:,}.") from None
     except OSError as error:
