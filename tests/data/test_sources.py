@@ -2,6 +2,8 @@
 
 import io
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -348,3 +350,19 @@ def test_a_damaged_table_is_an_error_or_what_arrow_reads(table, data):
             read = content.select(["x", "y"])
         np.testing.assert_array_equal(rows["y"], read["y"].to_numpy())
         np.testing.assert_array_equal(np.ravel(rows["x"]), read["x"].combine_chunks().flatten().to_numpy())
+
+
+def test_lengths_that_an_arrow_file_cannot_have_are_an_error(tmp_path):
+    """The reader trusts them, and ended the process by a signal: so this runs in a process of its own."""
+    pa = pytest.importorskip("pyarrow")
+    path, table = tmp_path / "t.arrow", pa.table({"x": pa.array([[i, i + 0.5] for i in range(64)])})
+    with pa.ipc.new_file(str(path), table.schema) as file:
+        file.write_table(table)
+    right, wrong = (np.array([64, 0, length, 0], "<i8").tobytes() for length in (128, -(1 << 60)))
+    assert path.read_bytes().count(right) == 1  # rows and missing ones, of the column and of the numbers in its lists
+    path.write_bytes(path.read_bytes().replace(right, wrong))
+    program = f"import strang; strang.data.files({str(path)!r}, batch_size=1)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "InputError" in done.stderr.splitlines()[-1]
+    assert "cannot be read as a table" in done.stderr.splitlines()[-1]

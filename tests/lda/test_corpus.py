@@ -21,13 +21,12 @@ from strang.lda.text.bags import MAX_STORED_COUNT, Bags, check, split_large, tak
 from strang.lda.text.prepare import prepare
 from strang.util.errors import InputError
 
-BREAKS = re.compile("[\u00a0\u2000-\u200b\u2010-\u2015\u2028\u2029\u202f\\s-]")
+LEFT_OUT = re.compile("['\u2019\u00ad\u00aa\u00b5\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u1fff]")
 
 
 def slow_count(text: bytes) -> collections.Counter:
     """What `count_words` promises, character by character."""
-    spaced = BREAKS.sub(" ", text.decode(errors="ignore"))
-    return collections.Counter(re.sub("[^A-Za-z ]", "", spaced).lower().split())
+    return collections.Counter(re.findall("[a-z]+", LEFT_OUT.sub("", text.decode()).lower().replace("\u212a", " ")))
 
 
 def as_counters(bags: Bags, words: list[bytes]) -> list[dict]:
@@ -36,7 +35,7 @@ def as_counters(bags: Bags, words: list[bytes]) -> list[dict]:
     return [dict(pairs[begin:end]) for begin, end in itertools.pairwise(ends)]
 
 
-signs = st.sampled_from([*"abcXYZ  -'.\n\t9é", "\u00a0", "\u2013", "\u2019", "\u2028", "中"])
+signs = st.sampled_from([*"abcXYZ  -'./_\n\t9éª×ж", "\u00a0", "\u00ad", "\u2013", "\u2019", "\u2028", "中", "😀"])
 documents = st.lists(st.text(signs, max_size=60).map(str.encode), max_size=6)
 
 
@@ -49,6 +48,22 @@ def test_words_are_counted_as_by_a_slow_reader(texts, room):
     words = tokens.words_of(lexicon)
     assert len(set(words)) == len(words)
     assert as_counters(bags, words) == [slow_count(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("foo/bar np.array", "foo bar np array"),
+        ("don't, don\u2019t", "dont dont"),
+        ("e-mail snake_case b2b", "e mail snake case b b"),
+        ("na\u00efve 3\u00d74m caf\u00e9.", "nave m caf"),
+        ("\u201cyes\u201d\u2014no\u2026ok", "yes no ok"),
+        ("zh\u4e2den", "zh en"),
+    ],
+)
+def test_what_is_no_letter_ends_a_word(text, words):
+    bags, lexicon = tokens.count_words(tokens.join([text.encode()]))
+    assert as_counters(bags, tokens.words_of(lexicon)) == [collections.Counter(words.split())]
 
 
 @settings(max_examples=50, deadline=None)

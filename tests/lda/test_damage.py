@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pyarrow as arrow
 import pytest
 from hypothesis import given, settings
@@ -26,13 +27,14 @@ from corpora import (
     documents_of,
     dump,
     make_texts,
+    page,
     refuse,
     write,
     write_source,
     write_words,
 )
 from strang.lda.corpus import open_corpus
-from strang.lda.text import bzip
+from strang.lda.text import bzip, matrices, mediawiki, sources
 from strang.lda.text import prepare as preparing
 from strang.lda.text.prepare import prepare
 from strang.util import files
@@ -335,3 +337,53 @@ def test_damaged_sources_are_errors_or_lose_only_what_is_damaged(kind, place, cu
             return
         assert result["documents"] <= 20
         assert len(documents_of(tmp_path / "out")) == result["documents"]
+
+
+# -------------------------------------------------------------------------------------------------------------- memory
+
+
+def test_a_few_blocks_that_are_much_text_are_damage(tmp_path, monkeypatch):
+    """Packed repetitions: 1,000 bytes of them are gigabytes, of which no more than a page is unpacked."""
+    monkeypatch.setattr(mediawiki, "MAX_PAGE_BYTES", 1 << 20)
+    source, bomb = tmp_path / "pages.xml.bz2", page("Bomb", "a" * 5_000_000) + "</mediawiki>\n"
+    source.write_bytes(bz2.compress(dump(TEXTS).replace("</mediawiki>\n", "").encode()) + bz2.compress(bomb.encode()))
+    with pytest.raises(InputError, match="more than 1 MB of text come out of a few blocks at byte"):
+        prepare(source, tmp_path / "out", vocabulary=write_words(tmp_path))
+    result = prepare(source, tmp_path / "good", vocabulary=write_words(tmp_path), keep_good_part=True)
+    assert result["documents"] == len(TEXTS)
+
+
+def test_a_text_file_has_the_size_of_a_document(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "MAX_PAGE_BYTES", 100)
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a").write_text("ban bar")
+    (tmp_path / "texts" / "b").write_text("ban " * 30)
+    with pytest.raises(InputError, match="b is larger than a document may be, and goes on at byte 100 of the file"):
+        prepare(tmp_path / "texts", tmp_path / "out", vocabulary=write_words(tmp_path))
+    result = prepare(tmp_path / "texts", tmp_path / "good", vocabulary=write_words(tmp_path), keep_good_part=True)
+    assert result["tokens"] == 2
+
+
+def test_lists_of_words_do_not_go_on_for_ever(tmp_path):
+    with pytest.raises(InputError, match=r"/dev/zero has more than 64 MB; a list of words has one per line\."):
+        prepare(write_source("rows.jsonl", tmp_path), tmp_path / "out", vocabulary="/dev/zero")
+
+
+@pytest.mark.parametrize("name", ["indptr", "indices"])
+def test_arrays_that_would_fill_the_memory_are_refused(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(matrices, "MAX_ARRAY_BYTES", 1000)
+    arrays = {"indptr": np.zeros(500, int)} if name == "indptr" else {"indptr": [0, 500]}
+    arrays |= {"indices": np.zeros(arrays["indptr"][-1], int), "counts": np.ones(arrays["indptr"][-1], int)}
+    np.savez_compressed(tmp_path / "x.npz", **arrays)
+    with pytest.raises(InputError, match="of an array would be read at once"):
+        prepare(tmp_path / "x.npz", tmp_path / "out", vocabulary=write_words(tmp_path))
+
+
+def test_row_groups_and_documents_that_would_fill_the_memory_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "MAX_ARRAY_BYTES", 100)
+    with pytest.raises(InputError, match=r"row group 0 of .* unpacks to"):
+        prepare(write_source("rows.parquet", tmp_path), tmp_path / "out", vocabulary=write_words(tmp_path))
+    monkeypatch.setattr(matrices, "MAX_ARRAY_BYTES", 100)
+    write(tmp_path, "docword.txt", "1\n120\n9\n" + "1 1 1\n" * 9)
+    with pytest.raises(InputError, match=r"a document of .* has more than 9 lines"):
+        prepare(tmp_path / "docword.txt", tmp_path / "out", vocabulary=write_words(tmp_path))

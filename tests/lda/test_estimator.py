@@ -17,7 +17,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import strang
 from strang.lda import corpus, estimator, fitting
 from strang.lda.settings import completed
-from strang.lda.walk import walk
 from strang.run.driver import run_blocks
 
 TOPICS, WORDS = 3, 30
@@ -160,7 +159,7 @@ def plain_settings(documents, **changed):
 
 
 def position_after(stepper, documents, batches, total):
-    *_, chain = walk(stepper, stepper.start(), documents, batches, total, plain_settings(documents))
+    *_, chain = estimator.walk(stepper, stepper.start(), documents, batches, total, plain_settings(documents))
     return np.asarray(chain.state.position)
 
 

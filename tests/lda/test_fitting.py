@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from killing import kill_after_first_save
 from strang.cli.app import app
 from strang.lda import fitting, open_corpus
+from strang.lda.commands import describe_topics
 from strang.lda.completion import score_topics, split
 from strang.lda.corpus import Corpus
-from strang.lda.format import describe_topics
 from strang.lda.page import list_topics
 from strang.lda.settings import completed, is_scored, scoring_interval, step_sizes
 from strang.lda.text.prepare import prepare
@@ -98,7 +98,7 @@ def test_a_killed_fit_resumes_to_the_same_bytes(fitted, corpus, tmp_path):
     whole, expected = fitted
     for name in ("perplexity", "perplexity_last", "documents", "finished"):
         assert result[name] == expected[name]
-    for name in ("chain.npz", "topics.npz"):
+    for name in ("chain.npz", "topics.npz", "spec.json"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
 
 

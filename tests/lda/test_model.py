@@ -506,13 +506,13 @@ def test_bad_documents_are_refused(rows, text):
 @pytest.mark.parametrize(
     ("documents", "text"),
     [
-        (([0, 1], [9], [1]), "word number 9; there are words 0 to 4"),
-        (([0, 1], [-1], [1]), "word number -1"),
-        (([0, 1], [1], [-2]), "must not be negative"),
-        (([0, 1], [1], [1.5]), "1.5 times; counts must be whole"),
-        (bags([0, 0, -1, 0, 0]), "must not be negative"),
-        (([0, 2], [1], [1]), "not from 0 to 1"),
-        (([0, 1], [1], [1, 1]), "write as many"),
+        (([0, 1], [9], [1]), "word id 9; .* from 0 to 4"),
+        (([0, 1], [-1], [1]), "word id -1"),
+        (([0, 1], [1], [-2]), "count -2; .* not negative"),
+        (([0, 1], [1], [1.5]), "count 1.5; counts are whole numbers"),
+        (bags([0, 0, -1, 0, 0]), "count -1; .* not negative"),
+        (([0, 2], [1], [1]), "indptr ends with 2, indices has 1"),
+        (([0, 1], [1], [1, 1]), "indices has 1 and counts 2"),
     ],
 )
 def test_documents_that_would_break_the_loops_are_refused(documents, text):

@@ -30,7 +30,7 @@ from corpora import (
 )
 from strang.cli.app import main
 from strang.lda.corpus import open_corpus
-from strang.lda.text import pipeline, sorted_chunks
+from strang.lda.text import pipeline
 from strang.lda.text import prepare as preparing
 from strang.lda.text.prepare import prepare
 from strang.lda.text.units import parts
@@ -67,7 +67,7 @@ def test_the_order_is_that_of_the_keys_and_uniform(tmp_path):
     lengths = [len(document) for document in documents_of(tmp_path / "out")]
     sizes = [len(part.text.splitlines()) for part in parts(source, b"\n", 120)]
     assert len(sizes) > 2
-    keys = np.concatenate([sorted_chunks.shuffle_keys(7, number, size) for number, size in enumerate(sizes)])
+    keys = np.concatenate([pipeline.shuffle_keys(7, number, size) for number, size in enumerate(sizes)])
     assert lengths == (1 + np.argsort(keys)).tolist()
 
     def statistic(orders):
@@ -75,8 +75,7 @@ def test_the_order_is_that_of_the_keys_and_uniform(tmp_path):
         return (((seen - 100) ** 2).sum() + (24 - len(seen)) * 100**2) / 100
 
     draws = [
-        np.concatenate([sorted_chunks.shuffle_keys(seed, 0, 2), sorted_chunks.shuffle_keys(seed, 1, 2)])
-        for seed in range(2400)
+        np.concatenate([pipeline.shuffle_keys(seed, 0, 2), pipeline.shuffle_keys(seed, 1, 2)]) for seed in range(2400)
     ]
     assert statistic([np.argsort(draw).tolist() for draw in draws]) < 71
     assert statistic([[*np.argsort(draw[:2]), *(2 + np.argsort(draw[2:]))] for draw in draws]) > 71  # only within units
@@ -149,7 +148,7 @@ def test_killed_at_any_write_it_ends_with_the_same_bytes(tmp_path, monkeypatch, 
         replace_file(path, data)
 
     replace_file = files.replace_file
-    for module in (preparing, sorted_chunks, files):
+    for module in (preparing, pipeline, files):
         monkeypatch.setattr(module, "replace_file", counted)
     limit = None
     prepare(source, tmp_path / "whole", **options)
@@ -313,3 +312,46 @@ def test_the_command(capsys, tmp_path):
     status, out, _ = call(capsys, source, tmp_path / "cut", "--vocabulary", tmp_path / "words.txt", "--keep-good-part")
     assert status == 0
     assert "damaged and left out" in out
+
+
+# ------------------------------------------------------------------------------------------------------------- tokens
+
+
+def write_texts(folder, texts):
+    path = folder / "texts.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return path
+
+
+def test_a_pattern_finds_tokens_of_another_kind(tmp_path, capsys, monkeypatch):
+    source = write_texts(tmp_path, ["Use np.array, or Ünïcode\nrows", "np.array np.array C++ c++", "rows; c++ c"])
+    options = {"min_documents": 1, "max_share": 1, "token_pattern": r"[\w.+]*\w[\w.+]*", "unit_bytes": 60}
+    result = prepare(source, tmp_path / "out", **options)
+    assert open_corpus(tmp_path / "out").words == ["c++", "np.array", "rows", "ünïcode"]  # use, or, c are stop words
+    expected = [{"np.array": 1, "ünïcode": 1, "rows": 1}, {"np.array": 2, "c++": 2}, {"rows": 1, "c++": 1}]
+    assert as_set(documents_of(tmp_path / "out")) == as_set(expected)
+    assert result["outside_by_reason"] == {"stop_words": 3, "rare": 0, "common": 0, "beyond_words": 0}
+    (tmp_path / "words.txt").write_text("np.array\nC++\nno!\n")
+    given = prepare(source, tmp_path / "given", vocabulary=tmp_path / "words.txt", token_pattern=r"[\w.+]*\w[\w.+]*")
+    assert (given["tokens"], given["unreachable_words"], given["outside_by_reason"]) == (6, 1, {})
+    monkeypatch.setattr(sys, "argv", ["strang", "lda", "prepare", str(source), str(tmp_path / "out")])
+    with pytest.raises(SystemExit):
+        main()
+    assert "its vocabulary and unit-bytes and tokens differ" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("pattern", "text"), [("(", "no regular expression"), ("(a)(b)", "2 groups")])
+def test_bad_patterns_are_refused(pattern, text, tmp_path):
+    with pytest.raises(InputError, match=text):
+        prepare(write_texts(tmp_path, ["a"]), tmp_path / "out", token_pattern=pattern)
+
+
+def test_it_says_why_tokens_are_outside_the_vocabulary(tmp_path):
+    texts = ["the sea the whale", "sea sea whale rope", "whale sea mast sun", "sea sun the"]
+    source = write_texts(tmp_path, texts)
+    result = prepare(source, tmp_path / "out", min_documents=2, max_share=0.8, words=1)
+    assert open_corpus(tmp_path / "out").words == ["whale"]
+    assert result["outside_by_reason"] == {"stop_words": 3, "rare": 2, "common": 5, "beyond_words": 2}
+    assert result["outside_vocabulary"] == 12
+    line = preparing.describe(result)[-1]
+    assert "12 tokens outside the vocabulary (3 of stop words, 2 of words in too few documents, 5" in line

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from browser import chromium, problems
 from strang.cli.app import app
-from strang.lda import coherence, fitting, open_corpus, topics
 from strang.lda import completion as score
+from strang.lda import fitting, open_corpus, topics
 from strang.lda import paper_settings as paper
 from strang.lda.page import PANELS
 from strang.lda.settings import IN_JSON
@@ -74,7 +74,7 @@ def test_topics_come_largest_first_with_what_is_known_of_them(fitted, corpus):
     assert sizes == sorted(sizes, reverse=True)
     assert sum(sizes) == pytest.approx(1)
     numbers = [topic["topic"] for topic in result["topics"]]
-    expected = coherence.coherence(coherence.top_words(arrays["mean"], 4), open_corpus(corpus))
+    expected = topics.coherence(topics.top_words(arrays["mean"], 4), open_corpus(corpus))
     np.testing.assert_allclose([topic["coherence"] for topic in result["topics"]], expected[numbers])
     for topic in result["topics"]:
         assert len(topic["words"]) == 4

@@ -14,7 +14,7 @@ from browser import chromium, problems
 from killing import kill_after_first_save
 from strang import sbn
 from strang.cli.app import app
-from strang.sbn import files, fitting, format, scoring, search
+from strang.sbn import commands, fitting, scoring
 from strang.storage.series import read_series
 from strang.util.errors import InputError
 
@@ -67,7 +67,7 @@ def test_without_jinja2_there_is_a_result_but_no_page(pictures, tmp_path, monkey
     result = sbn.fit(tmp_path / "run", data=str(pictures), progress=False, **settings)
     assert result["page"] is None
     assert (tmp_path / "run" / "model.npz").exists()
-    assert "index.html" not in "".join(format.describe(tmp_path / "run", result))
+    assert "index.html" not in "".join(commands.describe(tmp_path / "run", result))
 
 
 def test_without_numba_a_fit_is_refused_before_it_begins(pictures, tmp_path, monkeypatch):
@@ -97,7 +97,7 @@ def test_models_are_compared_image_by_image(fitted, pictures, tmp_path):
     score = ["sbn", "score", str(folder / "model.npz"), "--data", str(pictures), "--exact", "--against"]
     result = json.loads(CliRunner().invoke(app, [*score, str(plain), "--json"]).stdout)
     test = np.load(pictures)["test"]
-    model, other = (-sbn.exact(files.load_model(path), test) for path in (folder / "model.npz", plain))
+    model, other = (-sbn.exact(scoring.load_model(path), test) for path in (folder / "model.npz", plain))
     assert result["difference"] == pytest.approx(model.mean() - other.mean(), abs=1e-9)
     assert result["difference_se"] == pytest.approx((model - other).std(ddof=1) / 20**0.5, abs=1e-9)
     assert result["difference"] == pytest.approx(result["nll"] - result["against"], abs=1e-9)
@@ -123,7 +123,7 @@ def test_a_killed_fit_continues_to_the_same_bytes(pictures, fitted, tmp_path):
     result = json.loads(answer.stdout)
     assert result["finished"]
     whole, _ = fitted
-    for name in ("chain.npz", "model.npz", *(f"samples/{p.name}" for p in (whole / "samples").iterdir())):
+    for name in ("spec.json", "chain.npz", "model.npz", *(f"samples/{p.name}" for p in (whole / "samples").iterdir())):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
     one, other = (
         [(line["step"], line["nll"], line["temperature"]) for line in read_series(f)] for f in (folder, whole)
@@ -170,13 +170,13 @@ def test_step_sizes_fall_to_their_fraction_over_the_second_half():
 
 
 def test_the_grid_is_searched_on_held_out_images(pictures, monkeypatch):
-    monkeypatch.setattr(search, "STEP_SIZES", (1e-3, 1e9))
-    monkeypatch.setattr(search, "FRICTIONS", (1e-6,))
-    result = search.search(data=str(pictures), progress=False, grid_steps=20, **SMALL)
+    monkeypatch.setattr(fitting, "STEP_SIZES", (1e-3, 1e9))
+    monkeypatch.setattr(fitting, "FRICTIONS", (1e-6,))
+    result = fitting.search(data=str(pictures), progress=False, grid_steps=20, **SMALL)
     assert [row["nll"] is None for row in result["grid"]] == [False, True]  # the absurd step size diverges
     assert result["best"]["step_size"] == pytest.approx(1e-3)
     with pytest.raises(InputError, match="sgld"):
-        search.search(data=str(pictures), dynamics="sgld", grid_steps=20)
+        fitting.search(data=str(pictures), dynamics="sgld", grid_steps=20)
 
 
 def test_the_grid_is_searched_once(pictures, tmp_path, monkeypatch):
@@ -186,8 +186,8 @@ def test_the_grid_is_searched_once(pictures, tmp_path, monkeypatch):
         searches.append(settings)
         return {"grid": [], "best": {"step_size": 2e-3, "friction": 7.0}}
 
-    monkeypatch.setattr(search, "search", counted)
-    monkeypatch.setattr(format, "describe_grid", lambda result: [])
+    monkeypatch.setattr(fitting, "search", counted)
+    monkeypatch.setattr(commands, "describe_grid", lambda result: [])
     command = ["sbn", "fit", "--store", str(tmp_path / "run"), "--data", str(pictures), "--json", "--grid"]
     command += options(SMALL | {"steps": 4, "burn_in": 2})
     first, again = (json.loads(CliRunner().invoke(app, command).stdout) for _ in range(2))

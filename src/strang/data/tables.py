@@ -148,6 +148,7 @@ def plain(batch: Any, name: str, first: int) -> np.ndarray:
         raise InputError(f"there is no column {name!r}; choose from: {', '.join(batch.schema.names)}.")
     types = need("pyarrow", "tables").types
     values, row = batch.column(name), []
+    values.validate(full=True)  # the reader trusts lengths and offsets: with damaged ones it would end the process
     while not (missing := values.null_count):
         flexible = types.is_list(values.type) or types.is_large_list(values.type)
         if not (flexible or types.is_fixed_size_list(values.type)):

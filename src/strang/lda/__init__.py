@@ -5,20 +5,10 @@ from typing import TYPE_CHECKING
 from strang.util.lazy import lazy
 
 if TYPE_CHECKING:
-    from strang.lda.corpus import Corpus as Corpus
-    from strang.lda.corpus import from_csr as from_csr
-    from strang.lda.corpus import from_matrix as from_matrix
-    from strang.lda.corpus import open_corpus as open_corpus
-    from strang.lda.fitting import fit as fit
-    from strang.lda.model import TopicModel as TopicModel
+    from strang.lda.corpus import Corpus, from_csr, from_matrix, open_corpus
+    from strang.lda.fitting import fit
+    from strang.lda.model import TopicModel
 
-_HOMES = {
-    "Corpus": "strang.lda.corpus",
-    "TopicModel": "strang.lda.model",
-    "fit": "strang.lda.fitting",
-    "from_csr": "strang.lda.corpus",
-    "from_matrix": "strang.lda.corpus",
-    "open_corpus": "strang.lda.corpus",
-}
-__all__ = list(_HOMES)
-__getattr__, __dir__ = lazy(__name__, _HOMES, extra="lda")
+__all__ = ["Corpus", "TopicModel", "fit", "from_csr", "from_matrix", "open_corpus"]
+_HOMES = {"TopicModel": "strang.lda.model", "fit": "strang.lda.fitting"}
+__getattr__, __dir__ = lazy(__name__, dict.fromkeys(__all__, "strang.lda.corpus") | _HOMES, extra="lda")

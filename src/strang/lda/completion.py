@@ -2,18 +2,13 @@
 
 The seen tokens of a held-out document determine its topic weights, by Gibbs sampling with the topics φ held fixed, and
 these the probabilities of its scored tokens. Over posterior samples of φ the probabilities are averaged before the
-logarithm is taken, as a sum that grows by one sample at a time, so that any number of samples needs the same memory:
+logarithm is taken: `begin`, `add_sample` for each φ, then `perplexity`, in the same memory for any number of samples.
 
-    test = split(documents)
-    score = begin(test)
-    for phi in samples:
-        score = add_sample(test, score, phi, alpha=0.1, key=step)
-    perplexity(test, score)
-
-The tokens' topics are part of the score and continue from sample to sample, so that a few sweeps each are enough: one
-is enough for the average over many samples, but leaves `last` some percent too high. A score is a plain record of
-arrays, and the next one a pure function of (score, φ, key): a saved run resumes bit for bit. `score_topics` instead
-infers the topic weights for one φ from scratch, which scores the topics of all libraries in the same way.
+The tokens' topics are part of the score and continue from sample to sample, so that a few sweeps each are enough for
+the average over many samples. The logarithm of a noisy mean is too small on average: with 5 sweeps the perplexity of 20
+samples is 0.3 % too high (arXiv abstracts, K = 50), and that of `last` 4 %. A score is a pure function of the last one,
+φ and a key, so that a saved run resumes bit for bit. `score_topics` instead infers the topic weights for one φ from
+scratch, which scores the topics of all libraries in the same way, and corrects for the noise.
 """
 
 from dataclasses import dataclass
@@ -22,13 +17,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from strang.lda.kernels.completion import complete_documents
 from strang.lda.kernels.documents import Documents, as_documents, read_only
-from strang.lda.kernels.gibbs import as_alpha, plan_runs, run_on_threads, thread_count
+from strang.lda.kernels.gibbs import as_alpha, complete_documents, plan_runs, run_on_threads, thread_count
 from strang.util.errors import InputError, whole
 from strang.util.host_random import mixed, streams
 
 BURN_IN = 20  # sweeps from the start that are not counted
+SWEEPS = 100  # of a score from scratch; on short documents (arXiv) its error is then below 0.1 %
 ANY_WORD = np.iinfo(np.int32).max  # the vocabulary's size where it is not known yet
 
 
@@ -62,9 +57,7 @@ def split(documents: Any, *, fraction: float = 0.5, every: int | None = None, se
     bags, seed = as_documents(documents, ANY_WORD), whole("seed", seed, 0, 2**64 - 1)
     if not 0 < fraction < 1:
         raise InputError(f"fraction is {fraction}; write the fraction of the tokens to score, between 0 and 1.")
-    if every is not None:
-        every = whole("every", every, 2)
-    tokens = bags.tokens
+    every, tokens = every if every is None else whole("every", every, 2), bags.tokens
     lengths, entry = np.diff(tokens), np.repeat(np.arange(len(bags.counts)), bags.counts)
     place = np.arange(tokens[-1]) - np.repeat(tokens[:-1], lengths)
     if every is not None:
@@ -78,11 +71,8 @@ def split(documents: Any, *, fraction: float = 0.5, every: int | None = None, se
     if not scored.any():
         raise InputError("no token is left to be scored; write a larger fraction, or longer documents.")
     how = {"share": fraction, "seed": seed} if every is None else {"every": every}
-    how |= {
-        "documents": len(lengths),
-        "tokens_seen": int(tokens[-1] - scored.sum()),
-        "tokens_scored": int(scored.sum()),
-    }
+    total = {"tokens_seen": int(tokens[-1] - scored.sum()), "tokens_scored": int(scored.sum())}
+    how |= {"documents": len(lengths), **total}
     return HeldOut(with_counts(bags, bags.counts - scored), with_counts(bags, scored), how)
 
 
@@ -100,21 +90,11 @@ def begin(test: HeldOut) -> Score:
 
 
 def add_sample(
-    test: HeldOut,
-    score: Score,
-    phi: Any,
-    *,
-    alpha: Any,
-    key: Any,
-    sweeps: int = 5,
-    burn_in: int = BURN_IN,
-    threads: int | None = None,
+    test: HeldOut, score: Score, phi: Any, *, alpha: Any, key: Any, sweeps: int = 5, burn_in=BURN_IN, threads=None
 ) -> Score:
-    """Add one posterior sample of the topics φ (V, K) to the score, after `sweeps` sweeps of the seen tokens' topics.
-
-    The first sample makes `burn_in` sweeps more. `key` is a whole number or two 32-bit numbers, different for every
-    sample; `alpha` is one number or one per topic; `threads` are by default as many as are worth starting.
-    """
+    """Add a posterior sample of the topics φ (V, K) to the score, after `sweeps` sweeps of the seen tokens' topics (for
+    the first sample `burn_in` more). `key` is a whole number or two 32-bit numbers, different for every sample;
+    `alpha` is one number or one per topic; `threads` are by default as many as are worth starting."""
     first, seeds = score.samples == 0, document_seeds(key, len(test.seen.indptr) - 1)
     plan = first, burn_in if first else 0, sweeps
     topics, probabilities, _ = complete(test.seen, test.scored, phi, alpha, seeds, score.topics, plan, threads)
@@ -125,14 +105,27 @@ def perplexity(test: HeldOut, score: Score, *, last: bool = False) -> float:
     """exp(−mean log p) over the scored tokens, p averaged over the samples; or of the last sample alone."""
     if score.samples == 0:
         raise InputError("nothing has been scored yet; call add_sample first.")
-    probabilities = score.last if last else score.total / score.samples
     with np.errstate(divide="ignore"):  # a word that has probability 0 in all topics
-        return float(np.exp(-np.average(np.log(probabilities), weights=test.scored.counts)))
+        logs = np.log(score.last if last else score.total / score.samples)
+    return float(np.exp(-np.average(logs, weights=test.scored.counts)))
 
 
-def score_topics(test: HeldOut, phi: Any, *, alpha: Any, key: Any = 0, sweeps: int = 20, **settings) -> float:
-    """The perplexity of one φ (V, K), topic weights inferred from scratch; arguments as of `add_sample`."""
-    return perplexity(test, add_sample(test, begin(test), phi, alpha=alpha, key=key, sweeps=sweeps, **settings))
+def score_topics(
+    test: HeldOut, phi: Any, *, alpha: Any, key: Any = 0, sweeps: int = SWEEPS, burn_in=BURN_IN, threads=None
+) -> float:
+    """The perplexity of one φ (V, K), topic weights inferred from scratch; arguments as of `add_sample`.
+
+    A mean over finitely many sweeps is noisy, which makes its logarithm too small on average, by about c / sweeps. The
+    logarithms of the means over two halves of the sweeps are too small by 2c / sweeps: the difference is added.
+    """
+    seeds, half = document_seeds(key, len(test.seen.indptr) - 1), -(-sweeps // 2)
+    parts, topics = (test.seen, test.scored, phi, alpha), begin(test).topics
+    topics, first, _ = complete(*parts, seeds, topics, (True, burn_in, half), threads)
+    _, second, _ = complete(*parts, read_only(mixed(seeds), np.uint64), topics, (False, 0, half), threads)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a word that has probability 0 in all topics
+        logs = np.log((first + second) / 2)
+        correction = np.where(logs > -np.inf, logs - np.log(first * second) / 2, 0)
+    return float(np.exp(-np.average(logs + correction, weights=test.scored.counts)))
 
 
 def topic_weights(
@@ -158,10 +151,8 @@ def topic_sizes(documents: Any, phi: Any, *, alpha: Any) -> np.ndarray:
 def complete(
     seen: Documents, scored: Documents, phi, alpha, seeds, topics, plan: tuple[bool, int, int], threads=None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sweep the seen tokens' topics by the `plan` (fresh, burn_in, sweeps), from `topics` unless `fresh`.
-
-    Returns the new topics and, averaged over `sweeps`, p(w | document) of the scored words and the topic weights.
-    """
+    """Sweep the seen tokens' topics by the `plan` (fresh, burn_in, sweeps), from `topics` unless `fresh`. The result is
+    the new topics and, averaged over `sweeps`, p(w | document) of the scored words and the topic weights."""
     phi, (fresh, burn_in, sweeps) = as_topics(phi), plan
     if not (sweeps >= 1 and burn_in >= 0):
         raise InputError(f"{sweeps} sweeps after {burn_in} of burn-in; write at least 1, and 0.")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from strang.lda.text.bags import Bags, check, check_indptr, copy_runs, take, tidy
+from strang.lda.text.bags import copy_runs, from_csr_arrays, take, tidy
 from strang.util.errors import InputError, first_line, whole
 from strang.util.files import damaged
 from strang.util.progress import track
@@ -33,15 +33,9 @@ class Shard(NamedTuple):
 
 
 class Corpus:
-    """Documents `begin` to `end` of some shards, `repeat` times over; `open_corpus`, `from_csr`, `from_matrix` make it.
+    """Documents, made by `open_corpus`, `from_csr` or `from_matrix`: bags of words, which are numbers of `words`.
 
-    Args:
-        shards: the bags of words.
-        words: the vocabulary; the word with id w is `words[w]`.
-        mark: a checksum of shards and vocabulary, which becomes a part of `fingerprint`.
-        begin: the number of the first document.
-        end: the number behind the last document; None for all.
-        repeat: how many times the documents appear.
+    They are those from `begin` to `end` of the shards, `repeat` times over; `mark` is a checksum of shards and words.
 
     Example:
         >>> corpus = from_matrix([[2, 0], [1, 1], [0, 3]], ["ant", "bee"])
@@ -55,6 +49,10 @@ class Corpus:
         self.shards, self.words, self.mark, self.repeat = shards, words, mark, whole("repeat", repeat)
         self.starts = np.cumsum([0, *(len(shard.offsets) - 1 for shard in shards)])
         self.begin, self.end = begin, int(self.starts[-1]) if end is None else end
+
+    def first(self, documents: int) -> "Corpus":
+        """The first documents, or all; without repetition."""
+        return Corpus(self.shards, self.words, self.mark, self.begin, min(self.begin + documents, self.end))
 
     @property
     def documents(self) -> int:
@@ -97,12 +95,10 @@ class Corpus:
             [[0, 1, 3], [1, 0, 1], [5, 1, 2]]
         """
         numbers = np.asarray(numbers)
-        shape, dtype = numbers.shape, numbers.dtype
-        if len(shape) != 1 or (dtype.kind not in "iu" and len(numbers)):
-            raise InputError(f"document numbers have shape {shape} and dtype {dtype}; give a row of ints.")
-        if len(numbers) and (numbers.min() < 0 or numbers.max() >= self.documents):
-            low, high = numbers.min(), numbers.max()
-            raise InputError(f"document numbers go from {low} to {high}; there are {self.documents:,}.")
+        if (shape := numbers.shape) != (numbers.size,) or (numbers.dtype.kind not in "iu" and numbers.size):
+            raise InputError(f"document numbers have shape {shape} and dtype {numbers.dtype}; give a row of ints.")
+        if numbers.size and not 0 <= (low := numbers.min()) <= numbers.max() < self.documents:
+            raise InputError(f"document numbers go from {low} to {numbers.max()}; there are {self.documents:,}.")
         rows = self.begin + numbers.astype(np.int64) % max(self.end - self.begin, 1)
         places = np.searchsorted(self.starts, rows, side="right") - 1
         rows -= self.starts[places]
@@ -161,18 +157,10 @@ def from_csr(indptr: Any, indices: Any, counts: Any, words: Sequence[str], *, se
         >>> from_csr([0, 2, 3], [0, 1, 1], [1, 2, 5], ["ant", "bee"]).tokens
         8
     """
-    indptr, indices, counts = map(np.asarray, (indptr, indices, counts))
-    indptr = check_indptr(indptr)
-    if not len(indices) == len(counts) == indptr[-1]:
-        raise InputError(
-            f"indptr ends with {indptr[-1]:,}, indices has {len(indices):,} and counts {len(counts):,} entries."
-        )
     words = [str(word) for word in words]
-    if not words or len(set(words)) < len(words):
-        raise InputError(
-            f"the vocabulary has {len(words):,} words, {len(set(words)):,} of them different; give each once."
-        )
-    bags = tidy(check(Bags(np.diff(indptr), indices, counts), len(words)))
+    if (different := len(set(words))) < max(len(words), 1):
+        raise InputError(f"the vocabulary has {len(words):,} words, {different:,} of them different; give each once.")
+    bags = tidy(from_csr_arrays(indptr, indices, counts, len(words)))
     if seed is not None:
         bags = take(bags, np.random.default_rng(whole("seed", seed, 0)).permutation(len(bags.lengths)))
     if bags.counts.max(initial=0) > np.iinfo(np.int32).max:
@@ -283,13 +271,9 @@ def open_corpus(path: str | Path, *, repeat: int = 1, verify: bool = False, prog
 
 def open_shard(folder: Path, about: dict[str, Any], vocabulary: int) -> Shard:
     """The arrays of a shard, mapped, as far as they can be trusted without their checksums."""
-    name, entries = about["name"], about["nonzeros"]
-    arrays = []
-    for part, dtype, size in (
-        ("offsets", np.int64, about["documents"] + 1),
-        ("ids", ids_type(vocabulary), entries),
-        ("counts", np.uint16, entries),
-    ):
+    name, entries, arrays = about["name"], about["nonzeros"], []
+    sizes = {"offsets": about["documents"] + 1, "ids": entries, "counts": entries}
+    for (part, size), dtype in zip(sizes.items(), (np.int64, ids_type(vocabulary), np.uint16), strict=True):
         path = folder / f"{name}.{part}.npy"
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if (array.dtype, array.shape) != (dtype, (size,)):

@@ -1,5 +1,6 @@
 """`strang.LDA`: topics by scikit-learn's conventions, for matrices of word counts in memory."""
 
+from collections.abc import Iterable, Iterator
 from copy import copy
 from itertools import islice
 from numbers import Integral
@@ -15,9 +16,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from strang.lda.completion import score_topics, split, topic_sizes, topic_weights
 from strang.lda.corpus import Corpus, from_matrix
 from strang.lda.fitting import DEFAULTS, model_of, motion_of
+from strang.lda.kernels.documents import Documents
 from strang.lda.model import current_topics
 from strang.lda.settings import completed, is_scored
-from strang.lda.walk import shuffled, walk
 from strang.run.stepper import Stepper
 from strang.sampling.chain import Chain
 from strang.util.errors import InputError
@@ -26,6 +27,7 @@ from strang.util.signatures import without
 
 SIZE_DOCUMENTS = 1000  # from which the topics' sizes are estimated
 POWER = 3  # weights of samples in a stream grow like this power of their number: the first half has 1/16
+MIN_ENTRIES = 1 << 10  # that a padded batch has room for
 
 
 class TopicMoments(NamedTuple):
@@ -192,12 +194,12 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def perplexity(self, X) -> float:
         """exp(−mean log p) of half of each document's tokens, predicted from the other half: document completion."""
-        return self._perplexity(self._corpus(X))
+        corpus, alpha = self._corpus(X), self.settings_["alpha"]
+        return score_topics(split(corpus.gather(np.arange(corpus.documents))), self.topic_word_.T, alpha=alpha)
 
     def score(self, X, y=None) -> float:
         """About the log likelihood of all tokens: −log(perplexity) times their number."""
-        corpus = self._corpus(X)
-        return -float(np.log(self._perplexity(corpus))) * corpus.tokens
+        return -float(np.log(self.perplexity(X))) * self._corpus(X).tokens
 
     def pyldavis_inputs(self, X, vocabulary=None) -> dict[str, Any]:
         """The arguments of `pyLDAvis.prepare(**inputs)`.
@@ -247,10 +249,6 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         checks = {"accept_sparse": "csr", "ensure_non_negative": True, "ensure_min_features": least}
         return from_matrix(validate_data(self, X, reset=reset, **checks))
 
-    def _perplexity(self, corpus: Corpus) -> float:
-        test = split(corpus.gather(np.arange(corpus.documents)))
-        return score_topics(test, self.topic_word_.T, alpha=self.settings_["alpha"])
-
     def _settings(self, corpus: Corpus) -> dict[str, Any]:
         """The settings of `strang lda fit` for a corpus of this size."""
         if corpus.tokens == 0:
@@ -287,3 +285,37 @@ def stepper_of(settings: dict[str, Any], vocabulary: int, tokens: float) -> Step
     a power of two, for corpora of about the same size to share a compilation."""
     model = model_of(settings, vocabulary, 2.0 ** round(np.log2(tokens)))
     return Stepper(model, **motion_of(settings), seed=settings["seed"])
+
+
+def walk(
+    stepper: Stepper, chain: Chain, corpus: Corpus, batches: Iterable[np.ndarray], total: float, settings: dict
+) -> Iterator[Chain]:
+    """Yield the chain after each batch of document numbers, scaled to `total` documents; raises if it diverges."""
+    for numbers in batches:
+        rows, weights = padded(corpus, numbers, settings["batch_size"])
+        chain = stepper.step(chain, rows, size=total, weights=weights)
+        if not chain.alive[0]:
+            step, size = int(chain.diverged_at[0]), settings["step_size"]
+            raise InputError(f"the chain diverged at step {step} with step_size={size:.3g}; write a smaller one.")
+        yield chain
+
+
+def padded(corpus: Corpus, numbers: np.ndarray, batch_size: int) -> tuple[Documents, np.ndarray]:
+    """These documents, padded to a power of two of entries and with empty documents of weight 0 to `batch_size`, so
+    that batches of about equal size share a compilation."""
+    indptr, indices, counts = corpus.gather(numbers)
+    surplus = max(MIN_ENTRIES, 1 << (len(indices) - 1).bit_length()) - len(indices)
+    missing = batch_size - len(numbers)
+    ends = np.pad(indptr, (0, missing), mode="edge").astype(np.int32)
+    rows = Documents(ends, np.pad(indices, (0, surplus)), np.pad(counts, (0, surplus)))
+    return rows, np.pad(np.ones(len(numbers), np.float32), (0, missing))
+
+
+def shuffled(documents: int, batch_size: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield batches of document numbers without end, each pass in a random order of its own."""
+    rng, rest = np.random.default_rng(seed), np.empty(0, np.int64)
+    while True:
+        while len(rest) < batch_size:
+            rest = np.append(rest, rng.permutation(documents))
+        yield rest[:batch_size]
+        rest = rest[batch_size:]

@@ -4,9 +4,10 @@ Along the way the perplexity of held-out documents, the kinetic temperature and 
 """
 
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,11 +15,10 @@ import numpy as np
 from strang.data import arrays
 from strang.dynamics import dynamics_class
 from strang.dynamics.fields import make
-from strang.lda.completion import HeldOut, add_sample, begin, perplexity, split, topic_sizes
+from strang.lda.completion import HeldOut, Score, add_sample, begin, perplexity, split, topic_sizes
 from strang.lda.corpus import Corpus, open_corpus
 from strang.lda.model import TopicModel, current_topics
 from strang.lda.page import write_page
-from strang.lda.sample_sums import SampleSums, load_sums, remove_other_sums, save_sums
 from strang.lda.settings import IN_JSON, completed, is_scored, scoring_interval
 from strang.run.api import request
 from strang.run.driver import Look, Observer, drive
@@ -28,11 +28,12 @@ from strang.schedule import slowing
 from strang.storage.series import latest, read_series
 from strang.storage.store import Store, stored_parts
 from strang.util.errors import InputError
-from strang.util.files import write_npz
+from strang.util.files import damaged, read_npz, write_npz
 from strang.util.front_door import front_door
 from strang.util.signatures import defaults, renamed
 
 FILES = ("kept-*.npz", "topics.npz")
+ADVICE = "the fit cannot go on from it. Begin in another folder."
 
 
 @front_door
@@ -107,10 +108,11 @@ def fit(
     train, held_out = whole.split(settings["test_documents"])
     test = split(held_out.gather(np.arange(held_out.documents)), seed=settings["seed"])
     job = job_of(settings, train)
+    settings["parts"] = job.program.parts  # also if none was asked for, so that the spec is that of a resumed fit
     place = None if isinstance(corpus, Corpus) else str(Path(corpus).resolve())  # valid in any working directory
-    store = Store(folder, job, None, {"command": "lda fit", "options": settings, "corpus": place}, FILES)
-    folder, model = store.folder, job.program.model
-    try:
+    about = {"command": "lda fit", "options": settings, "corpus": place}
+    with closing(Store(folder, job, None, about, FILES)) as store:
+        folder, model = store.folder, job.program.model
         sums = load_sums(folder, test, model, int(store.chain.step) if store.writes else 0)
         observer = HeldOutObserver(replace(job, chain=store.chain), store, test, settings)
         outcome = drive(observer.job, observer, kept=sums, store=store, progress=progress)
@@ -119,8 +121,6 @@ def fit(
             save_topics(folder, model, chain, sums, train.words, test)
         result = summary(folder, job, chain, settings, whole, test) | {"samples": sums.score.samples}
         return result | {"page": write_page(folder, result, whole) if store.writes else None}
-    finally:
-        store.close()
 
 
 DEFAULTS = defaults(fit, "progress")
@@ -162,6 +162,14 @@ def job_of(settings: dict[str, Any], train: Corpus, chains: int = 1) -> Job:
         burn_in=steps // 2,
         parts=settings["parts"],
     )
+
+
+class SampleSums(NamedTuple):
+    """Sums over posterior samples of the held-out words' probabilities, the topics, and their squares."""
+
+    score: Score
+    mean: np.ndarray  # Σ φ, (V, K)
+    square: np.ndarray  # Σ φ²
 
 
 class HeldOutObserver(Observer):
@@ -213,10 +221,33 @@ class HeldOutObserver(Observer):
         }
 
     def write(self, chain: Chain, look: Look) -> None:
-        save_sums(self.store.folder, look.kept, int(chain.step))
+        """Save the sums beside the chain that they belong to."""
+        score, mean, square = look.kept
+        path = self.store.folder / f"kept-{int(chain.step)}.npz"
+        write_npz(path, {**score._asdict(), "mean": mean, "square": square})
 
     def written(self, step: int) -> None:
-        remove_other_sums(self.store.folder, step)
+        for path in self.store.folder.glob("kept-*.npz"):  # those of chains that have been replaced
+            if path.name != f"kept-{step}.npz":
+                path.unlink()
+
+
+def load_sums(folder: Path, test: HeldOut, model: TopicModel, step: int) -> SampleSums:
+    """Load and check the sums of this step; at step 0 they are empty."""
+    zeros = np.zeros((model.vocabulary, model.topics), np.float32)
+    empty, path = SampleSums(begin(test), zeros, zeros), folder / f"kept-{step}.npz"
+    if step == 0:
+        return empty
+    arrays = read_npz(path, ADVICE)
+    try:
+        score = Score(arrays["topics"], arrays["total"], arrays["last"], int(arrays["samples"]))
+        sums = SampleSums(score, arrays["mean"], arrays["square"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(path, error, ADVICE) from None
+    same = jax.tree.map(np.shape, sums) == jax.tree.map(np.shape, empty) and score.topics.dtype == np.int32
+    if not (same and np.isin(score.topics, np.arange(model.topics)).all()):
+        raise damaged(path, "other shapes or topics", ADVICE)
+    return sums
 
 
 def save_topics(folder: Path, model: TopicModel, chain: Chain, sums: SampleSums, words: list[str], test: HeldOut):
@@ -235,7 +266,6 @@ def summary(folder: Path, job: Job, chain: Chain, settings, corpus: Corpus, test
     last = latest(read_series(folder))
     return {
         **renamed(settings, IN_JSON),
-        "parts": job.program.parts,  # also if none was asked for
         **{name: last.get(name) for name in ("perplexity", "perplexity_last", "cpu_seconds", "temperature")},
         "documents": int(chain.step) * job.inputs.data.batch_size,
         "corpus_documents": corpus.documents,

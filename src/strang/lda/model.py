@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from strang.lda.kernels.documents import Documents, as_bags, kept_sweeps
+from strang.lda.text.bags import Bags, take
 from strang.util.errors import InputError, choose, need, whole
 from strang.util.host import compute_on_host
 
@@ -108,9 +109,7 @@ class TopicModel:
         return power * jnp.sum(jnp.log(self.topics_of(position)))
 
     def log_likelihood(self, position, datum):
-        raise InputError(
-            "log p(document) of LDA has no closed form: score held-out documents with strang.lda.completion instead."
-        )
+        raise InputError("log p(document) has no closed form: score held-out documents with strang.lda.completion.")
 
     def init(self, key):
         """Draw topics from a flat Dirichlet, as |t| ~ Gamma(1, 1) if t is expanded; Σ|t| = `scale` if there is one."""
@@ -166,7 +165,8 @@ class TopicModel:
     def _gather(self, rows, numbers) -> Documents:
         """These rows as bags of words."""
         if isinstance(rows, Documents):
-            return rows.select(numbers)
+            chosen = take(Bags(np.diff(rows.indptr), rows.indices, rows.counts), numbers)
+            return Documents(chosen.offsets, chosen.ids, chosen.counts)
         return as_bags(rows[numbers]) if self.documents is None else Documents(*self.documents.gather(rows[numbers]))
 
 

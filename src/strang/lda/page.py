@@ -60,12 +60,8 @@ def list_topics(
 
 def write_page(folder: Path, facts: dict[str, Any], corpus: Corpus) -> str | None:
     """Write index.html into the folder of a fit, if the extra `report` is installed."""
-
-    def make() -> str:
-        count = min(WORDS_PER_TOPIC, len(corpus.words))
-        return page(folder, facts, topic_rows(load(folder), count, corpus) if (folder / "topics.npz").exists() else [])
-
-    return write_index(folder, make)
+    count, stored = min(WORDS_PER_TOPIC, len(corpus.words)), (folder / "topics.npz").exists()
+    return write_index(folder, lambda: page(folder, facts, topic_rows(load(folder), count, corpus) if stored else []))
 
 
 def page(folder: Path, facts: dict[str, Any], topics: list[dict[str, Any]]) -> str:
@@ -87,18 +83,14 @@ def page(folder: Path, facts: dict[str, Any], topics: list[dict[str, Any]]) -> s
 
 
 def bars(topics: list[dict[str, Any]]) -> list[Bars]:
-    """The topics as bars of their words' probabilities."""
-    return [
-        Bars(title(topic), [Bar(word["word"], word["probability"], word["sd"]) for word in topic["words"]])
-        for topic in topics
-    ]
+    """The topics as bars of their words' probabilities.
 
-
-def title(topic: dict[str, Any]) -> str:
-    """
-    >>> title({"topic": 3, "share": 0.0512, "coherence": 0.2})
+    >>> bars([{"topic": 3, "share": 0.0512, "coherence": 0.2, "words": []}])[0].title
     'topic 3 · 5.1 % · NPMI 0.20'
     """
-    size = f" · {100 * topic['share']:.1f} %" if topic["share"] == topic["share"] else ""
-    npmi = "" if topic["coherence"] is None else f" · NPMI {topic['coherence']:.2f}"
-    return f"topic {topic['topic']}{size}{npmi}"
+    drawn = []
+    for topic in topics:
+        size = f" · {100 * topic['share']:.1f} %" if topic["share"] == topic["share"] else ""
+        npmi = "" if topic["coherence"] is None else f" · NPMI {topic['coherence']:.2f}"
+        drawn.append(Bars(f"topic {topic['topic']}{size}{npmi}", [Bar(*word.values()) for word in topic["words"]]))
+    return drawn

@@ -15,11 +15,9 @@ FREQUENCY_DOCUMENTS = 20_000  # in which the most frequent word is counted
 
 
 def completed(settings: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
-    """Fill in the settings that are None, from the corpus, and check all.
-
-    SGRLD's step is a fraction of the way to a batch's counts, so that one schedule serves every corpus. The others'
-    are those of `step_sizes`, with a friction D for which h / D, which corresponds to SGLD's step, is SGLD's own.
-    """
+    """Fill in the settings that are None, from the corpus, and check all. SGRLD's step is a fraction of the way to a
+    batch's counts, so that one schedule serves every corpus. The others' are those of `step_sizes`, with a friction D
+    for which h / D, which corresponds to SGLD's step, is SGLD's own."""
     kind, documents, tokens = settings["dynamics"].lower(), max(corpus.documents, 1), max(corpus.tokens, 1)
     riemannian, has_friction = kind == "sgrld", kind in ("sghmc", "sgnht")
     chosen = {

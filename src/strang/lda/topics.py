@@ -5,14 +5,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from strang.lda.coherence import coherence, top_words
-from strang.lda.completion import score_topics, split
+from strang.lda.completion import SWEEPS, score_topics, split
 from strang.lda.corpus import Corpus, open_corpus
 from strang.storage.manifest import read_spec
 from strang.util.errors import InputError
 from strang.util.files import read_npz
+from strang.util.progress import track
 
 COHERENCE_DOCUMENTS = 20_000  # on which coherence is measured
+CHUNK_DOCUMENTS = 2000  # documents read at a time
 KINDS = {"sd": "f", "last": "f", "samples": "iu"}  # of stored arrays' dtypes
 
 
@@ -84,40 +85,63 @@ def check_words(stored: StoredTopics, words: list[str]) -> None:
         return
     if len(own) != len(words):
         raise InputError(f"the topics are over {len(own):,} words, the corpus has {len(words):,}; give their corpus.")
-    first = next(i for i in range(len(own)) if own[i] != words[i])
-    raise InputError(
-        f"word {first} of the topics is {own[first]!r}, of the corpus {words[first]!r}; give their corpus."
-    )
+    first, mine, other = next((i, a, b) for i, (a, b) in enumerate(zip(own, words, strict=True)) if a != b)
+    raise InputError(f"word {first} of the topics is {mine!r}, of the corpus {other!r}; give their corpus.")
 
 
-def first_documents(corpus: Corpus, documents: int) -> Corpus:
-    """The first documents of a corpus, or all."""
-    end = min(corpus.begin + documents, corpus.end)
-    return Corpus(corpus.shards, corpus.words, corpus.mark, corpus.begin, end)
+def top_words(phi: Any, count: int = 10) -> np.ndarray:
+    """Numbers of the `count` most probable words of every topic, (K, count), from φ (V, K)."""
+    phi = np.asarray(phi)
+    if not 2 <= count <= phi.shape[0]:
+        raise InputError(f"count is {count}; write a number of words from 2 to {phi.shape[0]}.")
+    return np.argsort(-phi, axis=0, kind="stable")[:count].T
 
 
-def topic_rows(
-    stored: StoredTopics, count: int, corpus: Corpus | None, documents: int = COHERENCE_DOCUMENTS
-) -> list[dict[str, Any]]:
+def coherence(top: Any, corpus: Corpus, *, progress: bool | None = False) -> np.ndarray:
+    """The coherence of every topic, from the numbers of its top words, over all documents of a corpus: do they occur in
+    the same ones? It is the mean over pairs of words of their NPMI, log(p_ij / (p_i p_j)) / −log p_ij, with p the
+    fractions of documents that hold them: 1 if they always occur together, 0 if independently, −1 if never."""
+    together = joint_counts(np.asarray(top), corpus, progress) / corpus.documents
+    single = np.diagonal(together, axis1=1, axis2=2)
+    with np.errstate(divide="ignore", invalid="ignore"):  # log 0 and 0/0 at the two ends of the scale
+        npmi = np.log(together / (single[:, :, None] * single[:, None, :])) / -np.log(together)
+    npmi = np.where(together == 0, -1.0, np.where(together == 1, 1.0, npmi))
+    first, second = np.triu_indices(together.shape[1], 1)
+    return npmi[:, first, second].mean(1)
+
+
+def joint_counts(top: np.ndarray, corpus: Corpus, progress: bool | None) -> np.ndarray:
+    """The number of documents in which words i and j of topic k both occur, (K, n, n)."""
+    needed, columns = np.unique(top, return_inverse=True)
+    columns, column_of = columns.reshape(top.shape), np.full(len(corpus.words), -1)
+    column_of[needed] = np.arange(len(needed))
+    total = np.zeros((*top.shape, top.shape[1]))
+    for start in track(range(0, corpus.documents, CHUNK_DOCUMENTS), "coherence", progress):
+        numbers = np.arange(start, min(start + CHUNK_DOCUMENTS, corpus.documents), dtype=np.uint32)
+        indptr, indices, counts = corpus.gather(numbers)
+        document, column = np.repeat(np.arange(len(numbers)), np.diff(indptr)), column_of[indices]
+        used = (column >= 0) & (counts > 0)
+        present = np.zeros((len(numbers), len(needed)), np.float32)
+        present[document[used], column[used]] = 1
+        by_topic = present.T[columns]  # topic, word, document
+        total += by_topic @ by_topic.transpose(0, 2, 1)
+    return total
+
+
+def topic_rows(stored: StoredTopics, count: int, corpus: Corpus | None, documents: int = COHERENCE_DOCUMENTS) -> list:
     """The topics of a fit as records, largest first: fraction of the tokens, coherence, and the `count` most probable
     words with the posterior mean and standard deviation of their probabilities."""
     words = stored.words or [str(number) for number in range(len(stored.mean))]
     top = top_words(stored.mean, count)
-    values = None if corpus is None else coherence(top, first_documents(corpus, documents))
+    values = None if corpus is None else coherence(top, corpus.first(documents))
     sizes = np.full(len(top), np.nan) if stored.share is None else stored.share
     sd = np.full(stored.mean.shape, np.nan) if stored.sd is None else stored.sd
-    return [
-        {
-            "topic": k,
-            "share": float(sizes[k]),
-            "coherence": None if values is None else float(values[k]),
-            "words": [
-                {"word": words[w], "probability": float(stored.mean[w, k]), "sd": float(sd[w, k])}
-                for w in top[k].tolist()
-            ],
-        }
-        for k in np.argsort(-sizes, kind="stable").tolist()
-    ]
+    rows = []
+    for k in np.argsort(-sizes, kind="stable").tolist():
+        npmi = None if values is None else float(values[k])
+        listed = [{"word": words[w], "probability": float(stored.mean[w, k]), "sd": float(sd[w, k])} for w in top[k]]
+        rows.append({"topic": k, "share": float(sizes[k]), "coherence": npmi, "words": listed})
+    return rows
 
 
 def corpus_of(stored: StoredTopics, path: str | Path | None) -> tuple[Corpus | None, str | None]:
@@ -142,28 +166,28 @@ def score_file(
     seen: float = 0.5,
     every: int | None = None,
     alpha: float | None = None,
-    sweeps: int = 20,
+    sweeps: int = SWEEPS,
     words: int = 10,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Document-completion perplexity of topics on a corpus's last `documents`, and their mean NPMI coherence.
-
-    A fraction `seen` of each document's tokens, chosen by `seed`, determines its topic weights and the others are
-    scored; or with `every` = m every m-th token is scored.
-    """
+    """Document-completion perplexity of topics on a corpus's last `documents`, and their mean NPMI coherence. A
+    fraction `seen` of each document's tokens, chosen by `seed`, determines its topic weights and the others are scored;
+    or with `every` = m every m-th token is."""
     stored, whole = load(path), open_corpus(corpus, verify=True)
     count = min(1000, whole.documents) if documents is None else documents
     if not 1 <= count <= whole.documents:
         raise InputError(f"test-documents is {count}; the corpus has {whole.documents:,}.")
-    held_out = Corpus(whole.shards, whole.words, whole.mark, whole.end - count, whole.end)
     if not 0 < seen < 1:
         raise InputError(f"seen is {seen}; write the fraction of each document's tokens to see, between 0 and 1.")
-    test = split(held_out.gather(np.arange(count)), fraction=1 - seen, every=every, seed=seed)
+    held_out = whole.gather(np.arange(whole.documents - count, whole.documents))
+    test = split(held_out, fraction=1 - seen, every=every, seed=seed)
     phi = over_words(stored, whole.words)
     last = None if stored.last is None else over_words(stored._replace(mean=stored.last), whole.words)
-    prior = (stored.options or {}).get("alpha", 0.1) if alpha is None else alpha
+    options = stored.options or {}
+    prior = options.get("alpha", 0.1) if alpha is None else alpha
     settings: dict[str, Any] = {"alpha": prior, "key": seed, "sweeps": sweeps}
-    sample = first_documents(whole, COHERENCE_DOCUMENTS)
+    sample = whole.first(COHERENCE_DOCUMENTS)
+    own = options and stored.corpus and Path(stored.corpus).resolve() == Path(corpus).resolve()
     return {
         "perplexity": score_topics(test, phi, **settings),
         "perplexity_last": None if last is None else score_topics(test, last, **settings),
@@ -173,16 +197,9 @@ def score_file(
         "topics": phi.shape[1],
         "vocabulary": phi.shape[0],
         "documents": count,
-        "documents_trained_on": trained_on(stored, corpus, count),
+        "documents_trained_on": max(0, count - int(options["test_documents"])) if own else None,  # or unknown
         "held_out": test.how,
         "alpha": prior,
         "sweeps": sweeps,
         "seed": seed,
     }
-
-
-def trained_on(stored: StoredTopics, corpus: str | Path, documents: int) -> int | None:
-    """How many of the scored documents were in the training data; None if that is unknown."""
-    if stored.corpus is None or stored.options is None or Path(stored.corpus).resolve() != Path(corpus).resolve():
-        return None
-    return max(0, documents - int(stored.options["test_documents"]))

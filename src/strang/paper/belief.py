@@ -17,9 +17,8 @@ from strang.report.panels import Table
 from strang.run.driver import run_blocks
 from strang.run.result import temperatures
 from strang.sbn import Score, log_likelihood, paired
-from strang.sbn.fitting import DEFAULTS, completed, job_of, parameters, split
+from strang.sbn.fitting import DEFAULTS, FRICTIONS, STEP_SIZES, completed, job_of, parameters, split, survey
 from strang.sbn.scoring import log_mean_exp
-from strang.sbn.search import FRICTIONS, STEP_SIZES, survey
 from strang.util.errors import InputError
 from strang.util.numbers import finite
 

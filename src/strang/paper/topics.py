@@ -117,7 +117,7 @@ def try_steps(
             if not (chain.alive[k] and np.isfinite(phi).all()):
                 curves[k].append([step * 100, None])
                 continue
-            curves[k].append([step * 100, finite(float(score_topics(test, phi, alpha=alpha, key=step)))])
+            curves[k].append([step * 100, finite(float(score_topics(test, phi, alpha=alpha, key=step, sweeps=20)))])
             if step > steps // 2:
                 scores[k] = add_sample(test, scores[k], phi, alpha=alpha, key=step)
     heat = temperatures(job, chain)

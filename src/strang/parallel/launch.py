@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 from strang.parallel.processes import COORDINATOR, LAUNCHER_PIPE, PROCESSES, RANK
+from strang.util.cores import cores
 from strang.util.errors import InputError
 
 REPORT_SECONDS = 5.0  # that the first process has to report an error which another one ended with
@@ -26,14 +27,13 @@ def launch(command: list[str], processes: int) -> int:
     """
     if not command:
         raise InputError("there is nothing to launch; write strang launch -n 4 -- strang lda fit ...")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not 1 <= processes <= 1000:
-        raise InputError(f"{processes} processes cannot be launched; write a number from 1, about the {cores} cores.")
+        raise InputError(f"{processes} processes cannot be launched; write a number from 1, about the {cores()} cores.")
     read_end, write_end = os.pipe()  # the write end closes with this process, however it ends
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    threads = str(max(1, cores // processes))
+    threads = str(max(1, cores() // processes))
     environment = {**dict.fromkeys(("NPROC", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS"), threads), **os.environ}
     environment |= {COORDINATOR: address, PROCESSES: str(processes), LAUNCHER_PIPE: str(read_end)}
     command = STRANG + command[1:] if command[0] == "strang" else command

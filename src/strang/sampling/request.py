@@ -1,6 +1,5 @@
 """The door: everything that a request is checked for before anything runs."""
 
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -22,6 +21,7 @@ from strang.sampling.chain import Chain, Inputs, Program, begin, draw_block_leng
 from strang.schedule import as_schedule, probe
 from strang.util import random
 from strang.util.errors import InputError, first_line, whole
+from strang.util.memory import check_fits
 from strang.util.trees import Tree
 
 MAX_STEPS = 2**32 - 1  # their numbers are 32-bit integers
@@ -193,12 +193,7 @@ def check_memory(model, init, chains: int) -> None:
             return
     bytes_each = sum(np.size(x) * np.dtype(getattr(x, "dtype", float)).itemsize for x in jax.tree.leaves(position))
     total = chains * (4 * bytes_each + 100)  # positions, momenta, sums of averages and of the gradient's variance
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if total > available:
-        raise InputError(
-            f"chains is {chains}: {chains:,} chains would take about {total / 2**30:,.0f} GiB, and this machine has "
-            f"{available / 2**30:,.0f}; write fewer."
-        )
+    check_fits(f"chains is {chains}: {chains:,} chains", total)
 
 
 def spread_over_chains(dynamics, chains: int):

@@ -11,10 +11,8 @@ from strang.util.signatures import without
 sbn_app = typer.Typer(help="Sigmoid belief networks on binary images.", no_args_is_help=True)
 data_app = typer.Typer(help="Fetch data, verified.", no_args_is_help=True)
 
-Source = Annotated[
-    str | None,
-    typer.Option("--data", help="A folder of MNIST's IDX files, a .npz (train, test) or .npy; by default MNIST."),
-]
+SOURCES = "A folder of MNIST's IDX files, a .npz (train, test) or .npy; by default MNIST."
+Source = Annotated[str | None, typer.Option("--data", help=SOURCES)]
 Binarisation = Annotated[str, typer.Option(help="bernoulli:SEED, one draw with probability grey/255, or threshold.")]
 
 
@@ -40,9 +38,7 @@ def fit(
     dynamics: Annotated[str, typer.Option(help="sgld, sghmc or sgnht.")] = "sghmc",
     integrator: Annotated[str | None, typer.Option(help="A scheme or its name; by default the dynamics' own.")] = None,
     step_size: Annotated[float | None, typer.Option(help="h; by default 6e-4, for sgld 1e-5.")] = None,
-    final_fraction: Annotated[
-        float, typer.Option(help="Fraction of h left at the end; it falls over the second half.")
-    ] = 1.0,
+    final_fraction: Annotated[float, typer.Option(help="Fraction of h to which it falls in the 2nd half.")] = 1.0,
     friction: Annotated[float | None, typer.Option(help="D; by default 0.9 / sqrt(h).")] = None,
     steps: Annotated[int, typer.Option(help="All steps, burn-in included.")] = 5000,
     burn_in: Annotated[int, typer.Option(help="Steps before posterior samples are kept.")] = 2500,
@@ -68,18 +64,18 @@ def fit(
     step size and friction on held-out training images first.
     """
     settings = without(locals(), "store", "grid", "grid_steps", "json")
-    from strang.sbn import fitting, format, search
+    from strang.sbn import fitting
 
     searched: dict[str, Any] = {}
     if grid and (store / "spec.json").exists():  # the search was done before this fit began
         settings |= fitting.chosen_for(store)
     elif grid:
-        searched = search.search(**settings | {"chains": 1}, grid_steps=grid_steps)
+        searched = fitting.search(**settings | {"chains": 1}, grid_steps=grid_steps)
         settings |= {name: searched["best"][name] for name in ("step_size", "friction")}
     result = fitting.fit(store, **settings)
     if searched:
         result["grid"] = searched["grid"]
-    emit(result, json, (format.describe_grid(searched) if searched else []) + format.describe(store, result))
+    emit(result, json, (describe_grid(searched) if searched else []) + describe(store, result))
 
 
 @sbn_app.command()
@@ -98,10 +94,58 @@ def score(
     """Negative log likelihood of test images, in nats. Several models are samples of one posterior: their probabilities
     are averaged. On average the estimate is above the truth, never below."""
     settings = without(locals(), "models", "images", "exact", "json")
-    from strang.sbn import format, scoring
+    from strang.sbn import scoring
 
     result = scoring.score_files(models, count=images, enumerate_all=exact, **settings)
-    emit(result, json, format.describe_score(result))
+    emit(result, json, describe_score(result))
+
+
+def describe_score(result: dict[str, Any]) -> list[str]:
+    samples = result["samples"]
+    what = "one model" if samples == 1 else f"the posterior predictive of {samples} samples"
+    lines = [
+        f"negative log likelihood {result['nll']:.3f} ± {result['nll_se']:.3f} nats per image: {what}, "
+        f"{result['images']:,} test images (binarisation {result['binarisation']})"
+    ]
+    if "against" in result:
+        difference = f"{result['difference']:+.3f} ± {result['difference_se']:.3f}, image by image (below 0: better)"
+        lines.append(f"compared with {result['against']:.3f} of the other: {difference}")
+    if result["temperatures"]:
+        how = f"by {result['method']}, {result['temperatures']} temperatures, {result['particles']} particle(s)"
+        lines.append(f"{how}: on average above the truth, never below")
+    return lines
+
+
+def describe_grid(result: dict[str, Any]) -> list[str]:
+    """The grid that was searched, one line per point."""
+    lines = [f"{'step size':>12}{'friction':>10}{'nll':>10}{'temperature':>13}"]
+    for point in result["grid"]:
+        nll = "diverged" if point["nll"] is None else f"{point['nll']:.2f}"
+        temperature = "-" if point["temperature"] is None else f"{point['temperature']:.3g}"
+        chosen = "  <- chosen" if point == result["best"] else ""
+        lines.append(f"{point['step_size']:12.1e}{point['friction']:10.2f}{nll:>10}{temperature:>13}{chosen}")
+    return lines
+
+
+def describe(folder: Path, result: dict[str, Any]) -> list[str]:
+    """A fit."""
+    friction = "" if result["friction"] is None else f", friction {result['friction']:.4g}"
+    lines = [
+        f"{result['dynamics']}{' ' + result['integrator'] if result['integrator'] else ''}, "
+        f"{result['hidden']} hidden units, h {result['step_size']:g}{friction}, {result['batches']} batches of "
+        f"{result['batch_size']}: {result['steps']:,} steps in {result['seconds']:.0f} s"
+    ]
+    if result["nll_validation"] is not None:
+        about = f"about {result['nll_validation']:.2f} (quick, some nats too large)"
+        lines.append(f"negative log likelihood of held-out images {about}; score it with: strang sbn score {folder}")
+    if result["temperature"] is not None:
+        lines.append(f"kinetic temperature {result['temperature']:.3g} (should be 1)")
+    if result["diverged"]:
+        lines.append(f"{result['diverged']} of {result['chains']} chains diverged; write a smaller --step-size")
+    if result["model"]:
+        page = "" if result["page"] is None else f", {result['page']}"
+        lines.append(f"{result['model']}, {result['samples']} posterior samples{page}")
+    return lines
 
 
 def register(app: typer.Typer) -> None:
@@ -110,10 +154,10 @@ def register(app: typer.Typer) -> None:
 
 
 def resume(folder: Path, spec: dict[str, Any], steps: int | None) -> tuple[dict[str, Any], list[str]]:
-    from strang.sbn import fitting, format
+    from strang.sbn import fitting
 
     result = fitting.resume(folder, spec, steps)
-    return result, format.describe(folder, result)
+    return result, describe(folder, result)
 
 
 STORED = {"sbn fit": resume}

@@ -1,5 +1,6 @@
 """Fits of belief networks: the paper's settings as defaults, a folder from which a killed fit continues, and at every
-save the temperature and a quick negative log likelihood of images held out for that."""
+save the temperature and a quick negative log likelihood of images held out for that. Also the search of the paper's
+grid: each pair of a step size and a friction is a chain of one run."""
 
 import warnings
 from contextlib import closing
@@ -7,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -31,6 +33,8 @@ from strang.util.files import write_npz
 from strang.util.front_door import front_door
 from strang.util.signatures import defaults, renamed, without
 
+STEP_SIZES = (3e-4, 4e-4, 5e-4, 6e-4)  # the paper's grid
+FRICTIONS = (0.9, 1.0, 5.0)  # over the square root of the step size
 QUICK = {"images": 200, "temperatures": 200}  # of the score at every save
 IN_JSON = {"batch_order": "batches", "final_fraction": "decay"}  # names that these settings have in results
 
@@ -110,6 +114,7 @@ def fit(
     images = load(settings["data"], settings["binarisation"]) if images is None else images
     train, held_out = split(images.train, settings["validation"])
     job = job_of(settings, train)
+    settings["parts"] = job.program.parts  # also if none was asked for, so that the spec is that of a resumed fit
     about = {"command": "sbn fit", "options": settings, "binarisation": images.binarisation}
     with closing(Store(folder, job, settings["every"], about, files=("model.npz",))) as store:
         monitor = Monitor(replace(job, chain=store.chain), store, held_out, settings)
@@ -226,7 +231,6 @@ class Monitor(Observer):
         last = series[-1] if series else {"nll": None, "temperature": None}
         return {
             **renamed(self.settings, IN_JSON),
-            "parts": self.job.program.parts,  # the default is resolved there
             "steps": int(chain.step),
             "binarisation": binarisation,
             "nll_validation": last["nll"],
@@ -255,6 +259,49 @@ def quick_score(position: dict[str, np.ndarray], held_out: np.ndarray, seed: int
     images = held_out[: QUICK["images"]]
     each = log_likelihood(position, images, temperatures=QUICK["temperatures"], seed=seed, progress=False)
     return -float(each.mean()) if np.isfinite(each).all() else None
+
+
+class Trial(Observer):
+    label = "trying settings"
+
+
+def survey(
+    sizes, frictions, *, images: Images | None = None, progress: bool | None = None, **options
+) -> list[dict[str, Any]]:
+    """Tries step sizes, each with its friction (None for dynamics without): the score of held-out images after the last
+    step, the temperature, and whether the chain diverged, one dict per step size."""
+    settings = completed({**DEFAULTS, **options, "burn_in": 0})
+    images = load(settings["data"], settings["binarisation"]) if images is None else images
+    train, held_out = split(images.train, settings["validation"])
+    if not len(held_out):
+        raise InputError("validation is 0; settings are compared on held-out images.")
+    grid: dict[str, Any] = {"step_size": jnp.asarray(sizes, float), "chains": len(sizes)}
+    if frictions is not None:
+        grid["friction"] = jnp.asarray(frictions, float)
+    job = job_of(settings, train, **grid)
+    chain = drive(job, Trial(), progress=progress).chain
+    heat = temperatures(job, chain)
+    return [
+        {
+            "step_size": float(h),
+            "friction": None if frictions is None else float(frictions[k]),
+            "nll": quick_score(parameters(chain, k), held_out, settings["seed"]) if chain.alive[k] else None,
+            "temperature": float(heat[k]) if np.isfinite(heat[k]) else None,
+            "diverged": not bool(chain.alive[k]),
+        }
+        for k, h in enumerate(sizes)
+    ]
+
+
+def search(*, grid_steps: int = 500, **options) -> dict[str, Any]:
+    """Finds the pair of the paper's grid that scores best on held-out images after `grid_steps` steps."""
+    if options.get("dynamics", "sghmc").lower() == "sgld":
+        raise InputError("the paper's grid is one of step sizes and frictions, and sgld has none; give --step-size.")
+    sizes, frictions = zip(*((h, scale / h**0.5) for h in STEP_SIZES for scale in FRICTIONS), strict=True)
+    rows = survey(sizes, frictions, **{**options, "steps": grid_steps})
+    if not (scored := [row for row in rows if row["nll"] is not None]):
+        raise InputError("every point of the grid diverged; choose another integrator, or a step size of your own.")
+    return {"grid": rows, "best": min(scored, key=lambda row: row["nll"])}
 
 
 def chosen_for(folder: Path) -> dict[str, Any]:

@@ -90,9 +90,7 @@ class SBN:
             values = np.asarray(rows)
             wrong = values[(values != 0) & (values != 1)]
             if wrong.size:
-                raise InputError(
-                    f"the data hold {wrong[0]}, but must be zeros and ones; see strang.data.images.binarise."
-                )
+                raise InputError(f"the data hold {wrong[0]}, not zeros and ones; see strang.data.images.binarise.")
 
     def init(self, key) -> Tree:
         bias = jnp.zeros(self.visible) if self.log_odds is None else jnp.asarray(self.log_odds, float)

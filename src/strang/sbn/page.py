@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import expit
 
 from strang.report.pages import TEMPERATURE, Section, fit_page, learning_curves, mosaic, write_index
-from strang.sbn.files import load_model
+from strang.sbn.scoring import load_model
 from strang.storage.series import read_series
 
 COLUMNS = 20  # of images
@@ -24,7 +24,8 @@ def page(folder: Path, result: dict[str, Any]) -> str:
     curves = learning_curves(read_series(folder), "step", PANELS | TEMPERATURE)
     sections = []
     if result["model"]:
-        model = load_model(folder / "model.npz")
+        model = {name: array.astype(float) for name, array in load_model(folder / "model.npz").items()}
+        hidden = np.random.default_rng(0).random((DRAWS, len(model["b"]))) < expit(model["b"])
         side = round(len(model["c"]) ** 0.5)
         height = side if side * side == len(model["c"]) else 1  # a square, or a row of pixels
         dictionary = mosaic(model["W"].T, height, COLUMNS, symmetric=True)
@@ -37,7 +38,7 @@ def page(folder: Path, result: dict[str, Any]) -> str:
             Section(
                 "Images from the model",
                 "The pixels' probabilities, for hidden units drawn from their prior.",
-                pictures=[(mosaic(draw_images(model, DRAWS), height, COLUMNS), f"{DRAWS} draws")],
+                pictures=[(mosaic(expit(hidden @ model["W"].T + model["c"]), height, COLUMNS), f"{DRAWS} draws")],
             ),
         ]
     lead = (
@@ -45,10 +46,3 @@ def page(folder: Path, result: dict[str, Any]) -> str:
         f"({result['batches']}), {result['sweeps']} sweeps per gradient. Images: {result['binarisation']}."
     )
     return fit_page(f"Sigmoid belief network with {result['hidden']} hidden units", lead, curves, sections, result)
-
-
-def draw_images(parameters: dict[str, np.ndarray], count: int, seed: int = 0) -> np.ndarray:
-    """Pixel probabilities of images drawn from the model."""
-    model = {name: array.astype(float) for name, array in parameters.items()}
-    hidden = np.random.default_rng(seed).random((count, len(model["b"]))) < expit(model["b"])
-    return expit(hidden @ model["W"].T + model["c"])

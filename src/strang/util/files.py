@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from strang.util.errors import InputError, first_line
+from strang.util.memory import check_fits
 
 LOCK_SECONDS = 0.2  # how long to try for a lock: a process that only checks whether a run is locked holds it briefly
 
@@ -63,12 +64,16 @@ def read_npz(path: Path, advice: str, single: str | None = None) -> dict[str, np
     name for the array of a `.npy` file, which by default is an error."""
     try:
         with path.open("rb") as handle:
+            check_fits(f"{path}", os.fstat(handle.fileno()).st_size, "give a smaller file")
             loaded = np.load(handle, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 if single is None:
                     raise ValueError("it holds a single array")
                 return {single: loaded}
+            check_fits(f"{path}", sum(member.file_size for member in loaded.zip.infolist()), "give a smaller file")
             return {name: loaded[name] for name in loaded.files}
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(f"there is no {path}.") from None
     except Exception as error:  # a damaged archive raises almost anything

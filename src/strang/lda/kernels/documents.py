@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from strang.util.errors import InputError
+from strang.lda.text.bags import from_csr_arrays
 
 SLICE_TOKENS = 1 << 20  # tokens whose topics are held in memory together
 
@@ -16,19 +16,6 @@ class Documents(NamedTuple):
     indices: np.ndarray  # int32
     counts: np.ndarray  # int32
 
-    def between(self, first: int, last: int) -> "Documents":
-        """Documents first to last − 1."""
-        indptr = self.indptr[first : last + 1]
-        entries = slice(indptr[0], indptr[-1])
-        return Documents(indptr - indptr[0], self.indices[entries], self.counts[entries])
-
-    def select(self, numbers: np.ndarray) -> "Documents":
-        """The documents with these numbers, in this order."""
-        lengths = np.diff(self.indptr)[numbers]
-        indptr = np.append(0, np.cumsum(lengths))
-        entries = np.arange(indptr[-1]) + np.repeat(self.indptr[numbers] - indptr[:-1], lengths)
-        return Documents(indptr, self.indices[entries], self.counts[entries])
-
     @property
     def tokens(self) -> np.ndarray:
         """Where each document's tokens begin, and at the end the total number of tokens."""
@@ -37,22 +24,9 @@ class Documents(NamedTuple):
 
 def as_documents(documents: Any, vocabulary: int) -> Documents:
     """Check (indptr, indices, counts) over a vocabulary of this size, and convert it to the loops' dtypes."""
-    ends, indices, counts = documents
-    counts = np.asarray(counts)
-    if counts.dtype.kind == "f" and (broken := counts[counts != np.floor(counts)]).size:
-        raise InputError(f"a document holds a word {broken[0]} times; counts must be whole numbers.")
-    ends, indices, counts = read_only(ends, np.int64), read_only(indices, np.int32), read_only(counts, np.int32)
-    if len(ends) == 0 or ends[0] != 0 or ends[-1] != len(indices) or (np.diff(ends) < 0).any():
-        raise InputError(f"indptr runs from {ends[:1]} to {ends[-1:]}, not from 0 to {len(indices)} upwards.")
-    if len(counts) != len(indices):
-        raise InputError(f"there are {len(indices)} indices and {len(counts)} counts; write as many.")
-    least, largest = indices.min(initial=0), indices.max(initial=0)
-    if least < 0 or largest >= vocabulary:
-        outside = least if least < 0 else largest
-        raise InputError(f"a document holds word number {outside}; there are words 0 to {vocabulary - 1}.")
-    if counts.min(initial=0) < 0:
-        raise InputError(f"a document holds a word {counts.min()} times; counts must not be negative.")
-    return Documents(ends, indices, counts)
+    indptr, indices, counts = documents
+    bags = from_csr_arrays(indptr, indices, counts, vocabulary)
+    return Documents(read_only(bags.offsets, np.int64), read_only(bags.ids, np.int32), read_only(bags.counts, np.int32))
 
 
 def as_bags(rows: np.ndarray) -> Documents:
@@ -73,8 +47,9 @@ def slices(documents: Documents):
     tokens, first = documents.tokens, 0
     while first < len(tokens) - 1:
         last = max(first + 1, int(np.searchsorted(tokens, tokens[first] + SLICE_TOKENS, "right")) - 1)
-        part = documents.between(first, last)
-        yield part._replace(indptr=read_only(part.indptr, np.int64)), first, last
+        begin, end = documents.indptr[first], documents.indptr[last]
+        indptr = read_only(documents.indptr[first : last + 1] - begin, np.int64)
+        yield Documents(indptr, documents.indices[begin:end], documents.counts[begin:end]), first, last
         first = last
 
 

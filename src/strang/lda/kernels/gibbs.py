@@ -1,4 +1,5 @@
-"""Expected counts of topics in documents, E[n_kw | φ, documents], by collapsed Gibbs sampling with φ held fixed.
+"""Expected counts of topics in documents, E[n_kw | φ, documents], and the probabilities of other words of the same
+documents, by collapsed Gibbs sampling with φ held fixed.
 
 P(z_i = k | rest) ∝ (α_k + n_k) φ_kw with n the counts of the document's other tokens. A document starts from topics
 drawn at a short fixed point of its topic weights, so that few sweeps are needed to forget the start; the topics of all
@@ -8,7 +9,6 @@ The result depends neither on the number of threads nor on how documents are ass
 random generator of its own, and every word's counts are whole numbers added by one thread.
 """
 
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,6 +19,7 @@ import numpy as np
 
 from strang.lda.kernels.choice import NO_TOPIC, add_up, draw_topic, move_and_add_up, total_of
 from strang.lda.kernels.documents import Documents, as_documents, kept_sweeps, read_only, slices
+from strang.util.cores import cores
 from strang.util.errors import InputError
 from strang.util.simd import COMPILE, INLINE, LANES, aligned
 
@@ -99,10 +100,8 @@ def start(phi, documents, d, alpha, seed, fresh, previous, work):
 
 @numba.njit(**INLINE)
 def redraw(token, added, count, rows, row_of, topics, base, counts, running, state):
-    """Draw one token's topic given the others; `added` is the new topic of the token before, not counted yet.
-
-    The workspace is passed field by field: Numba would count references to what it takes out of a tuple, per token.
-    """
+    """Draw one token's topic given the others; `added` is the new topic of the token before, not counted yet. (The
+    workspace is passed field by field: Numba would count references to what it takes out of a tuple, per token.)"""
     move_and_add_up(counts, base, rows, row_of[token], running, added, topics[token])
     topics[token] = draw_topic(running, count, state)
     return topics[token]
@@ -157,21 +156,51 @@ def add_counts(documents, weights, kept, result, parts, part):
             token = end
 
 
-def add_up_counts(
-    phi: np.ndarray,
-    documents: Documents,
-    seeds: np.ndarray,
-    result: np.ndarray,
-    *,
-    alpha: Any,
-    sweeps: int,
-    weights: np.ndarray | None = None,
-    threads: int | None = None,
-) -> None:
-    """Add Σ_d weights_d n_dkw of every kept sweep to `result`: whole numbers, if the weights are whole.
+@numba.njit(**COMPILE)
+def finish(phi, scored, d, alpha, sweeps, tokens, topics, probabilities, weights, work):
+    """Store the topics, the mean of (α + n) / (Σα + N) over the sweeps counted, and p(w | document) of scored words."""
+    topics[:] = work.topics[:tokens]
+    total = np.float32(0)
+    for k in range(alpha.shape[0]):
+        work.base[k] = alpha[k] + work.sums[k] / np.float32(sweeps)
+        total += work.base[k]
+    for k in range(alpha.shape[0]):
+        work.base[k] /= total
+        weights[d, k] = work.base[k]
+    for j in range(scored[0][d], scored[0][d + 1]):
+        for k in range(alpha.shape[0]):
+            work.rows[0, k] = phi[scored[1][j], k]
+        add_up(work.base, work.rows, 0, work.running)
+        probabilities[j] = total_of(work.running)
 
-    There is one 64-bit seed per document; `alpha` is one number or one per topic.
-    """
+
+@numba.njit(**COMPILE)
+def complete_documents(
+    phi, seen, scored, starts, alpha, seeds, fresh, burn_in, sweeps, topics, probabilities, weights, run, work, work2
+):
+    """Sweep the documents in `run`, two at a time, and store what `finish` does."""
+    for i in range(-(run.shape[0] % 2), run.shape[0], 2):
+        d, d2, tokens = run[i], run[i + 1], 0
+        own, own2 = topics[starts[d] : starts[d + 1]], topics[starts[d2] : starts[d2 + 1]]
+        if i >= 0:
+            tokens = start(phi, seen, d, alpha, seeds[d], fresh, own, work)
+        tokens2 = start(phi, seen, d2, alpha, seeds[d2], fresh, own2, work2)
+        for s in range(burn_in + sweeps):
+            sweep(alpha.shape[0], tokens, work, tokens2, work2)
+            if s >= burn_in:  # sums of whole numbers: no rounding errors accumulate
+                for k in range(alpha.shape[0]):
+                    work.sums[k] += work.counts[k]
+                    work2.sums[k] += work2.counts[k]
+        if i >= 0:
+            finish(phi, scored, d, alpha, sweeps, tokens, own, probabilities, weights, work)
+        finish(phi, scored, d2, alpha, sweeps, tokens2, own2, probabilities, weights, work2)
+
+
+def add_up_counts(
+    phi: Any, documents: Any, seeds: Any, result: np.ndarray, *, alpha: Any, sweeps: int, weights=None, threads=None
+) -> None:
+    """Add Σ_d weights_d n_dkw of every kept sweep to `result`: whole numbers, if the weights are whole. There is one
+    64-bit seed per document; `alpha` is one number or one per topic."""
     phi, alpha = read_only(phi, np.float32), as_alpha(alpha, phi.shape[1])
     documents, seeds = as_documents(documents, phi.shape[0]), read_only(seeds, np.uint64)
     weights = read_only(np.ones(len(seeds)) if weights is None else weights, np.float32)
@@ -230,8 +259,7 @@ def run_on_threads(function: Callable, items: Iterable, resources: list[tuple]) 
 
 def thread_count(work: int) -> int:
     """Threads to start for this many tokens times sweeps, at most one per core this process may use."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(available, 1 + work // TOKENS_PER_THREAD)
+    return min(cores(), 1 + work // TOKENS_PER_THREAD)
 
 
 def as_alpha(alpha: Any, topics: int) -> np.ndarray:

@@ -6,8 +6,8 @@ import numba
 import numpy as np
 
 from strang.util.errors import InputError
+from strang.util.simd import COMPILE
 
-COMPILE: dict[str, Any] = {"nogil": True, "error_model": "numpy", "cache": True}  # for threads
 MAX_STORED_COUNT = np.iinfo(np.uint16).max  # a larger count is stored as several entries, so that nothing is lost
 
 
@@ -53,6 +53,15 @@ def check(bags: Bags, vocabulary: int, first: int = 0) -> Bags:
             place = f"document {first + bags.owners[entry]:,}"
             raise InputError(f"{place} has the {what} {values[entry]}; {what}s are whole numbers{expected}.")
     return Bags(lengths.astype(np.int64), ids.astype(np.int32), counts.astype(np.int32))
+
+
+def from_csr_arrays(indptr: Any, indices: Any, counts: Any, vocabulary: int) -> Bags:
+    """Bags from the arrays of a CSR matrix, documents by words, checked."""
+    indptr, indices, counts = check_indptr(np.asarray(indptr)), np.asarray(indices), np.asarray(counts)
+    if not len(indices) == len(counts) == indptr[-1]:
+        entries = f"indices has {len(indices):,} and counts {len(counts):,} entries"
+        raise InputError(f"indptr ends with {indptr[-1]:,}, {entries}.")
+    return check(Bags(np.diff(indptr), indices, counts), vocabulary)
 
 
 def check_indptr(indptr: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from strang.lda.text.bags import COMPILE
+from strang.util.simd import COMPILE
 
 BLOCK, END = 0x314159265359, 0x177245385090
 MARGIN_BYTES = 2 << 20  # a block has less than one million
@@ -26,23 +26,21 @@ class Block(NamedTuple):
 
 @numba.njit(**COMPILE)
 def _marks(data):
-    """The bits at which blocks and, as negative numbers, ends of streams begin."""
-    bits, n, window = np.zeros(len(data) // 6 + 1, np.int64), 0, np.uint64(0)
+    """The bits at which blocks (1) and ends of streams (0) begin."""
+    bits, n, window = np.zeros((len(data) // 6 + 1, 2), np.int64), 0, np.uint64(0)
     mask, block, end = np.uint64((1 << 48) - 1), np.uint64(BLOCK), np.uint64(END)
     for i in range(len(data)):
         window = (window << np.uint64(8)) | np.uint64(data[i])
         for shift in range(7, -1, -1):
             seen, bit = (window >> np.uint64(shift)) & mask, 8 * i - 40 - shift
             if seen in (block, end) and bit >= 0:  # the zeros that END begins with may lie before the data
-                bits[n] = bit if seen == block else -bit - 1
+                bits[n, 0], bits[n, 1] = bit, seen == block
                 n += 1
     return bits[:n]
 
 
-def marks(data: bytes) -> list[tuple[int, bool]]:
-    """The bits at which blocks (True) and ends of streams begin."""
-    bits = _marks(np.frombuffer(data, np.uint8)).tolist()
-    return [(bit, True) if bit >= 0 else (-bit - 1, False) for bit in bits]
+def marks(data: bytes) -> list[list[int]]:
+    return _marks(np.frombuffer(data, np.uint8)).tolist()
 
 
 def decode(data: bytes, begin: int, end: int) -> bytes | None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import numba
 import numpy as np
 
-from strang.lda.text.bags import COMPILE, Bags, check, check_indptr
-from strang.lda.text.units import Content, Damage, Unit, head, parts
+from strang.lda.text.bags import Bags, check, check_indptr
+from strang.lda.text.units import MAX_ARRAY_BYTES, READ_BYTES, Content, Damage, Unit, head, parts
 from strang.util.errors import InputError
+from strang.util.simd import COMPILE
 
 ENTRY_BYTES = 8  # of a unit, per entry
 
@@ -60,11 +61,12 @@ def uci_units(path: Path, vocabulary: int, size: int) -> Iterator[Unit]:
         rows = np.concatenate([waiting, rows])
         numbers = rows[:, 0]
         if len(rows) and (numbers[0] < 1 or numbers[-1] > total or (numbers[1:] < numbers[:-1]).any()):
-            raise InputError(
-                f"the documents of {path} are not numbered from 1 to {total:,} in rising order; sort its lines."
-            )
+            wrong = f"are not numbered from 1 to {total:,} in rising order"
+            raise InputError(f"the documents of {path} {wrong}; sort its lines.")
         whole = int(np.searchsorted(numbers, numbers[-1])) if len(rows) else 0
         end = int(numbers[whole - 1]) if whole else last
+        if rows[whole:].nbytes > MAX_ARRAY_BYTES:
+            raise InputError(f"a document of {path} has more than {len(rows) - whole:,} lines: it is damaged.")
         yield Unit(path.name, part.size, partial(uci_content, rows[:whole], end - last, part.damage))
         last, waiting = end, rows[whole:]
     if lines > expected:
@@ -83,17 +85,14 @@ def uci_rows(path: Path, text: bytes, first: int, vocabulary: int) -> np.ndarray
     line, newline, _ = text[max(bad, 0) :].partition(b"\n")
     if bad >= 0 and (newline or line.strip(b"0123456789 ")):
         start = line[:40].decode(errors="replace")
-        raise InputError(
-            f"line {first + n:,} of {path} is {start!r}; expected three whole numbers: document, word and count."
-        )
+        expected = "three whole numbers: document, word and count"
+        raise InputError(f"line {first + n:,} of {path} is {start!r}; expected {expected}.")
     rows = rows[:n]
     wrong = (rows[:, 1] < 1) | (rows[:, 1] > vocabulary) | (rows[:, 2] >= 1 << 31)
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise InputError(
-            f"line {first + at:,} of {path} has the word {rows[at, 1]} and the count {rows[at, 2]}; "
-            f"words go from 1 to {vocabulary:,}, counts are below 2^31."
-        )
+        has = f"line {first + at:,} of {path} has the word {rows[at, 1]} and the count {rows[at, 2]}"
+        raise InputError(f"{has}; words go from 1 to {vocabulary:,}, counts are below 2^31.")
     return rows
 
 
@@ -112,16 +111,15 @@ def npz_units(path: Path, vocabulary: int, size: int) -> Iterator[Unit]:
             counts_name = "counts" if "counts" in names else "data"
             if missing := {"indptr", "indices", counts_name} - names:
                 raise InputError(f"{path} has no array {sorted(missing)[0]!r}; expected indptr, indices and counts.")
-            if "format" in names and not archive.read("format.npy").endswith(b"csr"):
+            if "format" in names and not archive.open("format.npy").read(READ_BYTES).endswith(b"csr"):
                 raise InputError(f"{path} is no CSR matrix; save it as matrix.tocsr().")
             if "shape" in names and (width := ArrayReader(archive, "shape").read().tolist()[-1:]) != [vocabulary]:
                 raise InputError(f"{path} has {width} columns, its vocabulary {vocabulary:,} words.")
             indptr = check_indptr(ArrayReader(archive, "indptr").read())
             ids, counts = ArrayReader(archive, "indices"), ArrayReader(archive, counts_name)
             if not ids.size == counts.size == indptr[-1]:
-                raise InputError(
-                    f"indptr of {path} ends with {indptr[-1]:,}; it has {ids.size:,} indices, {counts.size:,} counts."
-                )
+                has = f"{ids.size:,} indices, {counts.size:,} counts"
+                raise InputError(f"indptr of {path} ends with {indptr[-1]:,}; it has {has}.")
             begin, documents = 0, len(indptr) - 1
             document_bytes = path.stat().st_size / max(documents, 1)
             while begin < documents:
@@ -152,6 +150,9 @@ class ArrayReader:
 
     def read(self, number: int | None = None) -> np.ndarray:
         size = (self.size if number is None else number) * self.dtype.itemsize
+        if size > MAX_ARRAY_BYTES:
+            largest = f"{MAX_ARRAY_BYTES >> 30} GiB are the most of indptr and of a document"
+            raise ValueError(f"{size / 2**30:,.1f} GiB of an array would be read at once; {largest}")
         data = self.file.read(size)
         if len(data) != size:
             raise EOFError("an array is cut")

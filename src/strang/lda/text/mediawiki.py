@@ -12,6 +12,8 @@ from strang.lda.text.wikitext import strip
 from strang.util.errors import InputError
 
 BZIP_RATIO = 4  # bytes of text per byte of bzip2, about
+MAX_BZIP_RATIO = 16  # of a unit, beyond one page
+DAMAGED = "a bzip2 block is damaged or cut"
 DAMAGED_BLOCK = b"\0"  # stands for the text of a damaged block: pages with it count as damaged
 NAMESPACE = re.compile(rb'<namespace key="(-?\d+)"[^>]*>([^<]+)<')
 USUAL = b"Media Special Talk User Wikipedia File Image MediaWiki Template Help Category Portal Draft Module".split()
@@ -38,12 +40,19 @@ def dump_units(path: Path, size: int) -> Iterator[Unit]:
 
 def bzip_articles(path: Path, start: int, stop: int, others: frozenset[bytes]) -> Content:
     """The articles of the pages that begin in the blocks that begin at these bytes."""
-    blocks, size = list(bzip.blocks(path, start, stop)), path.stat().st_size
-    damage = tuple(Damage("a bzip2 block is damaged or cut", b.begin // 8, "file") for b in blocks if b.text is None)
-    own = b"".join(DAMAGED_BLOCK if block.text is None else block.text for block in blocks)
+    own, damage, size = bytearray(), [], path.stat().st_size
+    most = MAX_BZIP_RATIO * (stop - start) + MAX_PAGE_BYTES
+    for block in bzip.blocks(path, start, stop):
+        too_much = len(own) + len(block.text or b"") > most  # a few bytes of repeated text can be gigabytes
+        own += DAMAGED_BLOCK if block.text is None or too_much else block.text
+        if block.text is None or too_much:
+            what = f"more than {most >> 20} MB of text come out of a few blocks" if too_much else DAMAGED
+            damage.append(Damage(what, block.begin // 8, "file"))
+        if too_much:
+            break
     later = (block for s in range(stop, size, READ_BYTES) for block in bzip.blocks(path, s, min(s + READ_BYTES, size)))
     more = (DAMAGED_BLOCK if block.text is None else block.text for block in later)
-    return articles(Part(own, stop - start, damage), more, others)
+    return articles(Part(bytes(own), stop - start, tuple(damage)), more, others)
 
 
 def articles(part: Part, more: Iterator[bytes], others: frozenset[bytes]) -> Content:

@@ -8,6 +8,7 @@ settings, so a run that was killed ends with the bytes of one that was not.
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections import Counter
@@ -17,12 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from strang.lda.corpus import FORMAT, checksum, open_corpus, read_manifest, seal
-from strang.lda.text.pipeline import Plan, cut_shards, read_chunks
-from strang.lda.text.sorted_chunks import ARRAYS, load_json, save_json
+from strang.lda.text.pipeline import ARRAYS, Plan, cut_shards, load_json, read_chunks, save_json
 from strang.lda.text.sources import open_source
-from strang.lda.text.vocabulary import LETTERS, Choice, check_choice, read_words
+from strang.lda.text.vocabulary import Choice, check_choice, read_words
+from strang.util.cores import cores
 from strang.util.errors import InputError, whole
 from strang.util.files import hold, replace_file, temporaries
+
+REASONS = {
+    "stop_words": "of stop words",
+    "rare": "of words in too few documents",
+    "common": "of words in too many documents",
+    "beyond_words": "of words beyond the number wanted",
+}
 
 
 def prepare(
@@ -34,6 +42,7 @@ def prepare(
     min_documents: int | None = None,
     max_share: float | None = None,
     stop_words: str | Path | None = None,
+    token_pattern: str | None = None,
     shard_documents: int = 100_000,
     seed: int = 0,
     workers: int | None = None,
@@ -53,6 +62,8 @@ def prepare(
         min_documents: the fewest documents that a word is in (5).
         max_share: the largest fraction of the documents that a word is in (0.5).
         stop_words: a file with words to leave out, one per line; by default short English ones.
+        token_pattern: a regular expression for words of another kind, sought in the lowered text; by default words are
+            runs of the letters a-z, within which apostrophes are left out (don't is dont).
         shard_documents: documents per shard, about.
         seed: of the random order of the documents.
         workers: threads; by default one per core.
@@ -76,7 +87,7 @@ def prepare(
     """
     began, out = time.perf_counter(), Path(out)
     shard_documents, unit_bytes = whole("shard-documents", shard_documents), whole("unit-bytes", unit_bytes)
-    workers = available_cores() if workers is None else whole("workers", workers)
+    workers = cores() if workers is None else whole("workers", workers)
     seed = whole("seed", seed, 0, (1 << 64) - 1)
     if out.resolve().is_relative_to(Path(source).resolve()):
         raise InputError(f"{out} lies in {source}; write a folder outside of the source.")
@@ -84,24 +95,34 @@ def prepare(
     opened = open_source(Path(source), file)
     options = {"words": words, "min_documents": min_documents, "max_share": max_share, "stop_words": stop_words}
     choice: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    pattern = None if token_pattern is None else compiled(token_pattern)
+    if opened.words and pattern:
+        raise InputError(f"{source} holds counts, not text: leave out token-pattern.")
     if (file or opened.words) and choice:
-        raise InputError(
-            "the vocabulary is given, so none is built: leave out words, min-documents, max-share and stop-words."
-        )
+        unused = "words, min-documents, max-share and stop-words"
+        raise InputError(f"the vocabulary is given, so none is built: leave out {unused}.")
     wanted = opened.words or (read_words(file, lower=True) if file else check_choice(**choice))
     settings = {"source": opened.identity(), "vocabulary": vocabulary_settings(wanted), "seed": seed}
     settings |= {"shard_documents": shard_documents, "unit_bytes": unit_bytes}
+    settings["tokens"] = None if opened.words else token_pattern or "letters"
     manifest = finished(out, settings)
     if manifest is not None:
         return result(manifest, out, 0.0, 0)
     with work_folder(out, settings) as work:
-        plan = Plan(opened, out, work, seed, shard_documents, unit_bytes, workers, keep_good_part, progress)
+        plan = Plan(opened, out, work, seed, shard_documents, unit_bytes, workers, keep_good_part, progress, pattern)
         manifest, fresh = make(plan, wanted, settings)
     return result(manifest, out, time.perf_counter() - began, fresh)
 
 
-def available_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def compiled(pattern: str) -> re.Pattern:
+    """The pattern of tokens, checked."""
+    try:
+        found = re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InputError(f"token-pattern {pattern!r} is no regular expression ({error}).") from None
+    if found.groups > 1:
+        raise InputError(f"token-pattern {pattern!r} has {found.groups} groups; write (?:...) for all but one.")
+    return found
 
 
 def vocabulary_settings(wanted: list[str] | Choice) -> dict[str, Any]:
@@ -144,11 +165,9 @@ def clear(work: Path) -> None:
 
 def begun(work: Path, settings: dict[str, Any]) -> bool:
     """Whether a folder has the settings of a run, so that it is ours to go on with and to remove."""
-    try:
-        stored = json.loads((work / "settings.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(stored, dict) and stored.keys() == settings.keys()
+    with suppress(OSError, ValueError, AttributeError):  # no file, no JSON, or no dict
+        return json.loads((work / "settings.json").read_bytes()).keys() == settings.keys()
+    return False
 
 
 def bare(out: Path) -> bool:
@@ -173,9 +192,8 @@ def work_folder(out: Path, settings: dict[str, Any]) -> Iterator[Path]:
         if not any(work.glob("[0-9]*.json")):  # nothing is done yet
             save_json(path, settings)
         elif different := differences(load_json(path), settings):
-            raise InputError(
-                f"{out} was begun with other settings: its {different} differ; give the same, or delete the folder."
-            )
+            advice = "give the same, or delete the folder"
+            raise InputError(f"{out} was begun with other settings: its {different} differ; {advice}.")
         yield work
         clear(work)
     finally:
@@ -184,7 +202,8 @@ def work_folder(out: Path, settings: dict[str, Any]) -> Iterator[Path]:
 
 def make(plan: Plan, wanted: list[str] | Choice, settings: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """All files of the corpus, the manifest last; and how many documents were not counted in an earlier run."""
-    words, chunks, damage = read_chunks(plan, wanted)
+    words, outside, chunks, damage = read_chunks(plan, wanted)
+    pattern = plan.pattern or re.compile("[a-z]+")
     replace_file(plan.out / "vocabulary.txt", "".join(word + "\n" for word in words).encode())
     shards = cut_shards(plan, chunks, len(words))
     files = [plan.out / "vocabulary.txt"]
@@ -197,7 +216,8 @@ def make(plan: Plan, wanted: list[str] | Choice, settings: dict[str, Any]) -> tu
         **{name: sum(shard[name] for shard in shards) for name in ("documents", "tokens", "nonzeros")},
         "vocabulary": len(words),
         "outside_vocabulary": sum(chunk["outside_vocabulary"] for chunk in chunks),
-        "unreachable_words": 0 if plan.source.words else sum(not LETTERS.issuperset(word) for word in words),
+        "outside_by_reason": outside,
+        "unreachable_words": 0 if plan.source.words else sum(not pattern.fullmatch(word) for word in words),
         "left_out": dict(left_out),
         "damage": damage,
         "made": settings,
@@ -212,10 +232,10 @@ def make(plan: Plan, wanted: list[str] | Choice, settings: dict[str, Any]) -> tu
 def result(manifest: dict[str, Any], out: Path, seconds: float, fresh: int) -> dict[str, Any]:
     """The result of `prepare`; `fresh` documents took the seconds, the others were there."""
     names = ("documents", "tokens", "nonzeros", "vocabulary", "outside_vocabulary", "unreachable_words", "damage")
-    corpus = {"out": str(out), **{name: manifest[name] for name in names}, "dropped": manifest["left_out"]}
-    rate = fresh / seconds if seconds else None
-    speed = {"already_prepared": not seconds, "seconds": seconds, "documents_per_second": rate}
-    return {**corpus, "shards": len(manifest["shards"]), **speed}
+    corpus = {name: manifest[name] for name in names} | {"dropped": manifest["left_out"]}
+    corpus["outside_by_reason"] = manifest.get("outside_by_reason", {})  # counts prepared by 0.1 have none
+    speed = {"seconds": seconds, "documents_per_second": fresh / seconds if seconds else None}
+    return {"out": str(out), **corpus, "shards": len(manifest["shards"]), "already_prepared": not seconds, **speed}
 
 
 def describe(result: dict[str, Any]) -> list[str]:
@@ -228,8 +248,10 @@ def describe(result: dict[str, Any]) -> list[str]:
         else f"{result['seconds']:.1f} s, {result['documents_per_second']:,.0f} documents per second",
     ]
     if unreachable := result["unreachable_words"]:
-        lines.append(f"{unreachable:,} words of the vocabulary have other characters than a-z and are in no text")
+        lines.append(f"{unreachable:,} words of the vocabulary are no tokens (by default letters a-z) and in no text")
     dropped = [f"{number:,} {name.replace('_', ' ')}" for name, number in result["dropped"].items() if number]
-    dropped.append(f"{result['outside_vocabulary']:,} tokens outside the vocabulary")
+    reasons = [f"{number:,} {REASONS[name]}" for name, number in result["outside_by_reason"].items() if number]
+    why = f" ({', '.join(reasons)})" if reasons else ""
+    dropped.append(f"{result['outside_vocabulary']:,} tokens outside the vocabulary{why}")
     lines.append(f"left out: {', '.join(dropped)}")
     return [*lines, *(f"damaged and left out: {sentence}" for sentence in result["damage"])]

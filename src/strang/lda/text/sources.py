@@ -14,7 +14,7 @@ from typing import Any
 from strang.lda.text.matrices import npz_units, uci_units
 from strang.lda.text.mediawiki import dump_units
 from strang.lda.text.tokens import join
-from strang.lda.text.units import Content, Damage, Part, Unit, head, parts
+from strang.lda.text.units import MAX_ARRAY_BYTES, MAX_PAGE_BYTES, Content, Damage, Part, Unit, head, parts
 from strang.lda.text.vocabulary import read_words
 from strang.util.errors import InputError, first_line, need
 
@@ -25,11 +25,6 @@ SUPPORTED = (
     "a MediaWiki dump (.xml, .xml.gz, .xml.bz2), Parquet or JSON lines with a field text, "
     "UCI docword*.txt, a .npz with indptr, indices and counts, or a folder of text files"
 )
-
-
-def json_units(path: Path, size: int) -> Iterator[Unit]:
-    for part in parts(path, b"\n", size):
-        yield Unit(path.name, part.size, partial(json_texts, part))
 
 
 def json_texts(part: Part) -> Content:
@@ -58,11 +53,14 @@ def parquet_units(path: Path, size: int) -> Iterator[Unit]:
         raise InputError(f"{path} has no column text; it has {', '.join(file.schema_arrow.names)}.") from None
     if not (arrow.types.is_string(field.type) or arrow.types.is_large_string(field.type)):
         raise InputError(f"the column text of {path} holds {field.type}; expected strings.")
-    groups = metadata.num_row_groups
+    groups, begin, length = metadata.num_row_groups, 0, 0
     group_bytes = path.stat().st_size / max(groups, 1)
-    begin, length = 0, 0
     for end in range(1, groups + 1):
-        length += metadata.row_group(end - 1).total_byte_size
+        group_length = metadata.row_group(end - 1).total_byte_size
+        if group_length > MAX_ARRAY_BYTES:
+            size_now = f"{group_length / 2**30:,.1f} GiB"
+            raise InputError(f"row group {end - 1} of {path} unpacks to {size_now}; write row groups of less than one.")
+        length += group_length
         if length >= size or end == groups:
             place = metadata.row_group(begin).column(0).data_page_offset
             read = partial(parquet_texts, path, begin, end, place)
@@ -84,26 +82,32 @@ def parquet_texts(path: Path, begin: int, end: int, place: int) -> Content:
 
 def text_units(folder: Path, files: list[Path], size: int) -> Iterator[Unit]:
     """Each file is a document."""
-    taken: list[Path] = []
-    length = 0
-    for path in files:
-        taken.append(path)
+    begin, length = 0, 0
+    for end, path in enumerate(files, start=1):
         length += path.stat().st_size
-        if length >= size or len(taken) == MAX_UNIT_FILES or path is files[-1]:
-            yield Unit(folder.name, length, partial(file_texts, folder, taken))
-            taken, length = [], 0
+        if length >= size or end - begin == MAX_UNIT_FILES or end == len(files):
+            yield Unit(folder.name, length, partial(file_texts, folder, files[begin:end]))
+            begin, length = end, 0
 
 
 def file_texts(folder: Path, files: list[Path]) -> Content:
     texts, damage = [], []
     for path in files:
-        text = path.read_bytes()
+        with path.open("rb") as file:
+            text = file.read(MAX_PAGE_BYTES + 1)
         zero = text.find(b"\0")
-        if zero < 0:
-            texts.append(text)
-        else:
+        if zero >= 0:
             damage.append(Damage(f"{path.relative_to(folder)} is no text: it has a zero", zero, "file"))
+        elif len(text) > MAX_PAGE_BYTES:
+            large = f"{path.relative_to(folder)} is larger than a document may be, and goes on"
+            damage.append(Damage(large, MAX_PAGE_BYTES, "file"))
+        else:
+            texts.append(text)
     return Content(join(texts), damage=tuple(damage))
+
+
+def json_units(path: Path, size: int) -> Iterator[Unit]:
+    return (Unit(path.name, part.size, partial(json_texts, part)) for part in parts(path, b"\n", size))
 
 
 READERS = {"dump": dump_units, "json": json_units, "parquet": parquet_units}
@@ -133,8 +137,8 @@ class Source:
                 first = file.read(SAMPLE_BYTES)
                 file.seek(max(size - SAMPLE_BYTES, 0))
                 digest.update(json.dumps([name_in(self.path, path), size]).encode() + first + file.read(SAMPLE_BYTES))
-        about = {"kind": self.kind, "name": self.path.name, "files": len(self.files), "bytes": self.size}
-        return {**about, "sample": digest.hexdigest()}
+        size, sample = self.size, digest.hexdigest()
+        return {"kind": self.kind, "name": self.path.name, "files": len(self.files), "bytes": size, "sample": sample}
 
 
 def open_source(path: Path, vocabulary: Path | None) -> Source:
@@ -177,8 +181,7 @@ def name_in(source: Path, file: Path) -> str:
 def list_files(folder: Path) -> list[Path]:
     """All files but hidden ones, in the order of their names."""
     files = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
-    names = [name for name in files if not any(part.startswith(".") for part in name.parts)]
-    if not names:
+    if not (names := [name for name in files if not any(part.startswith(".") for part in name.parts)]):
         raise InputError(f"{folder} is an empty folder; give {SUPPORTED}.")
     return [files[name] for name in sorted(names, key=Path.as_posix)]
 

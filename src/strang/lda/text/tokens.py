@@ -1,14 +1,19 @@
-"""Words and their counts from UTF-8 text. Letters a-z make a word, after upper case is lowered; dashes and white space
-end it; every other character is left out ("don't" is dont). So bytes that are not UTF-8 do no harm.
+"""Words and their counts from UTF-8 text.
+
+Letters a-z make a word, after upper case is lowered, and what is no letter ends it: foo/bar and np.array are two words.
+Apostrophes and soft hyphens are left out ("don't" is dont), and so are letters of other alphabets that use spaces, up
+to U+1FFF; bytes that are not UTF-8 do no harm. Tokens of another kind are found by a pattern, which costs more time.
 """
 
+import re
 from itertools import pairwise
 from typing import NamedTuple
 
 import numba
 import numpy as np
 
-from strang.lda.text.bags import COMPILE, Bags
+from strang.lda.text.bags import Bags
+from strang.util.simd import COMPILE
 
 
 class Texts(NamedTuple):
@@ -36,8 +41,21 @@ def join(documents: list[bytes]) -> Texts:
     return Texts(np.frombuffer(bytearray(b"".join(documents)), np.uint8), offsets)
 
 
-def count_words(texts: Texts, lexicon: Lexicon = EMPTY) -> tuple[Bags, Lexicon]:
-    """Bags of all words, numbered as in the lexicon; new words get the next numbers.
+def find_tokens(texts: Texts, pattern: re.Pattern) -> Texts:
+    """What a pattern finds in the text of each document, after upper case is lowered: one token per line.
+
+    >>> find_tokens(join([b"Use np.array"]), re.compile(r"[\\w.]+")).text.tobytes()
+    b'use\\nnp.array'
+    """
+    documents = []
+    for begin, end in pairwise(texts.offsets.tolist()):
+        text = texts.text[begin:end].tobytes().decode(errors="replace").lower().replace("\n", " ")
+        documents.append("\n".join(pattern.findall(text)).encode())
+    return join(documents)
+
+
+def count_words(texts: Texts, lexicon: Lexicon = EMPTY, *, lines: bool = False) -> tuple[Bags, Lexicon]:
+    """Bags of all words, or of all `lines`, numbered as in the lexicon; new ones get the next numbers.
 
     >>> counts, lexicon = count_words(join([b"A rose is a Rose", b"is it?"]))
     >>> words_of(lexicon), counts.lengths.tolist(), counts.ids.tolist(), counts.counts.tolist()
@@ -56,7 +74,8 @@ def count_words(texts: Texts, lexicon: Lexicon = EMPTY) -> tuple[Bags, Lexicon]:
         letters = widen(letters, ends[size] + len(text))
         if len(slots) < 2 * len(hashes):
             slots = _hash_table(hashes[:size], 1 << (2 * len(hashes) - 1).bit_length())
-        done = _count(text, offsets, at, lengths, ids, counts, place, slots, hashes, letters, ends)
+        arrays = lengths, ids, counts, place, slots, hashes, letters, ends
+        done = _count(text, offsets, LINES if lines else LETTERS, at, *arrays)
     n, size = at[3:].tolist()
     return Bags(lengths, ids[:n].copy(), counts[:n].copy()), Lexicon(slots, hashes, letters, ends, size)
 
@@ -76,23 +95,24 @@ def words_of(lexicon: Lexicon) -> list[bytes]:
 
 START, PRIME = np.uint64(14695981039346656037), np.uint64(1099511628211)  # of the FNV-1a hash
 MIN_FREE = 1 << 16  # words and entries that there is room for whenever counting goes on
-BREAK, WIDE = 1, 2  # a byte that ends a word; one that begins a character of several bytes, which may end a word
-MEANING = np.zeros(256, np.uint8)
-MEANING[97:123] = MEANING[65:91] = np.arange(97, 123)
-MEANING[[32, 45, 9, 10, 11, 12, 13]] = BREAK
-MEANING[[0xC2, 0xE2]] = WIDE
+LEFT_OUT, BREAK, WIDE = 0, 1, 2  # what a byte is if no letter; WIDE begins a character that may end a word
+LETTERS = np.full(256, BREAK, np.uint8)  # by the value of a byte; from E3 on come ideographs and emoji
+LETTERS[97:123] = LETTERS[65:91] = np.arange(97, 123)
+LETTERS[[39, *range(0x80, 0xE2), *range(0xF5, 0x100)]] = LEFT_OUT  # an apostrophe; other alphabets, and no UTF-8
+LETTERS[[0xC2, 0xC3, 0xE2]] = WIDE
+LINES = np.where(np.arange(256) > WIDE, np.arange(256), LEFT_OUT).astype(np.uint8)
+LINES[10] = BREAK
 
 
 @numba.njit(**COMPILE)
-def _wide(text, i, stop):
-    """The number of bytes of the Unicode space, dash or line end at i; 0 if it is none."""
-    if text[i] == 0xC2:
-        return 2 if i + 1 < stop and text[i + 1] == 0xA0 else 0
-    if i + 2 < stop and text[i + 1] == 0x80:
-        last = text[i + 2]
-        if 0x80 <= last <= 0x8B or 0x90 <= last <= 0x95 or last == 0xA8 or last == 0xA9 or last == 0xAF:
-            return 3
-    return 0
+def _ends_word(text, i, stop):
+    """Whether the character at i, which begins with C2, C3 or E2, ends a word."""
+    second, third = text[i + 1] if i + 1 < stop else 0, text[i + 2] if i + 2 < stop else 0
+    if text[i] == 0xC2:  # all signs but ª, µ, º and the soft hyphen
+        return not (second == 0xAA or second == 0xAD or second == 0xB5 or second == 0xBA)
+    if text[i] == 0xC3:  # × and ÷ among letters
+        return second == 0x97 or second == 0xB7
+    return second < 0xB0 and not (second == 0x80 and third == 0x99)  # the apostrophe ’
 
 
 @numba.njit(**COMPILE)
@@ -108,7 +128,7 @@ def _hash_table(hashes, size):
 
 
 @numba.njit(**COMPILE)
-def _count(text, offsets, at, lengths, ids, counts, place, slots, hashes, letters, ends):
+def _count(text, offsets, meaning, at, lengths, ids, counts, place, slots, hashes, letters, ends):
     """Count until everything is counted or an array is full; `at` says how far: document, byte, where the document's
     entries begin, entries, words.
 
@@ -121,7 +141,7 @@ def _count(text, offsets, at, lengths, ids, counts, place, slots, hashes, letter
     while d < len(lengths):
         stop, tail, begin, length, hash_ = offsets[d + 1], ends[size], i, 0, START
         while i <= stop:
-            letter = MEANING[text[i]] if i < stop else BREAK
+            letter = meaning[text[i]] if i < stop else BREAK
             i += 1
             if letter > WIDE:
                 if length == 0:
@@ -130,12 +150,7 @@ def _count(text, offsets, at, lengths, ids, counts, place, slots, hashes, letter
                 length += 1
                 hash_ = (hash_ ^ np.uint64(letter)) * PRIME
                 continue
-            if letter == WIDE:
-                wide = _wide(text, i - 1, stop)
-                if wide:
-                    i += wide - 1
-                    letter = BREAK
-            if letter == BREAK and length:
+            if length and (letter == BREAK or (letter == WIDE and _ends_word(text, i - 1, stop))):
                 if n == entries or size == words:
                     at[:] = d, begin, first, n, size
                     return False

@@ -13,6 +13,7 @@ from strang.util.errors import InputError
 
 READ_BYTES = 1 << 20  # read from a file at a time
 MAX_PAGE_BYTES = 64 << 20  # without an end the page or line is damaged; a page of MediaWiki has at most two million
+MAX_ARRAY_BYTES = 1 << 30  # of an array or row group that is read at once
 
 
 class Damage(NamedTuple):

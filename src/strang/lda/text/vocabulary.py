@@ -20,6 +20,8 @@ yourself yourselves
 """
 ENGLISH = frozenset(STOP_WORDS.split()) | LETTERS
 
+MAX_LIST_BYTES = 64 << 20  # of a file of words
+
 
 class Choice(NamedTuple):
     words: int  # how many, those in most documents
@@ -38,17 +40,24 @@ def check_choice(
     return Choice(words, min_documents, max_share, stop)
 
 
-def choose_words(choice: Choice, words: list[bytes], frequencies: np.ndarray, total: int) -> list[str]:
-    """The words of a choice, the most frequent first, from the number of documents that each is in."""
-    fit = (frequencies >= choice.min_documents) & (frequencies <= choice.max_share * total)
-    candidates = sorted((-int(frequencies[w]), words[w].decode()) for w in np.flatnonzero(fit))
-    chosen = [word for _, word in candidates if word not in choice.stop_words]
+def choose_words(
+    choice: Choice, words: list[bytes], frequencies: np.ndarray, tokens: np.ndarray, total: int
+) -> tuple[list[str], dict[str, int]]:
+    """The words of a choice, the most frequent first, from the number of documents that each is in; and why the tokens
+    of the others are left out."""
+    stop_words = {word.encode() for word in choice.stop_words}
+    stop = np.fromiter((word in stop_words for word in words), bool, len(words))
+    rare, common = frequencies < choice.min_documents, frequencies > choice.max_share * total
+    candidates = np.flatnonzero(~(stop | rare | common)).tolist()
+    chosen = sorted(candidates, key=lambda word: (-frequencies[word], words[word]))[: choice.words]
     if not chosen:
-        raise InputError(
-            f"none of the {len(words):,} words is in at least {choice.min_documents} and at most "
-            f"{choice.max_share:.0%} of the {total:,} documents; write a smaller min-documents or a larger max-share."
-        )
-    return chosen[: choice.words]
+        bounds = f"in at least {choice.min_documents} and at most {choice.max_share:.0%} of the {total:,} documents"
+        advice = "write a smaller min-documents or a larger max-share"
+        raise InputError(f"none of the {len(words):,} words is {bounds}; {advice}.")
+    reasons = {"stop_words": stop, "rare": rare & ~stop, "common": common & ~stop & ~rare}
+    left_out = {reason: int(tokens[which].sum()) for reason, which in reasons.items()}
+    left_out["beyond_words"] = int(tokens[candidates].sum() - tokens[chosen].sum())
+    return [words[word].decode() for word in chosen], left_out
 
 
 def read_words(path: Path, *, lower: bool) -> list[str]:
@@ -62,15 +71,18 @@ def read_words(path: Path, *, lower: bool) -> list[str]:
     for number, word in enumerate(words, start=1):
         if not word:
             raise InputError(f"line {number} of {path} is empty; a vocabulary has one word per line.")
-        if word in lines:
-            raise InputError(f"{path} has the word {word!r} twice, in lines {lines[word]} and {number}; keep one.")
-        lines[word] = number
+        if (first := lines.setdefault(word, number)) != number:
+            raise InputError(f"{path} has the word {word!r} twice, in lines {first} and {number}; keep one.")
     return words
 
 
 def read_lines(path: Path) -> list[str]:
     try:
-        return path.read_bytes().decode("utf-8-sig").split("\n")
+        with path.open("rb") as file:
+            content = file.read(MAX_LIST_BYTES + 1)
+        if len(content) > MAX_LIST_BYTES:
+            raise InputError(f"{path} has more than {MAX_LIST_BYTES >> 20} MB; a list of words has one per line.")
+        return content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text: see byte {error.start:,}.") from None
     except OSError as error:

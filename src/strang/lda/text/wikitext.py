@@ -9,10 +9,11 @@ letters.
 import numba
 import numpy as np
 
-from strang.lda.text.bags import COMPILE
 from strang.lda.text.tokens import Texts
+from strang.util.simd import COMPILE
 
 TEMPLATE, TABLE, LINK, FILE, CATEGORY, LANGUAGE = range(6)  # what may be open; the last four begin with [[
+LETTERS = bytes(range(97, 123))
 MAX_DEPTH = 64  # open brackets; with more, the page is no sensible text and those so far count as never closed
 DROPPED = (
     b"ref references math chem ce gallery timeline source syntaxhighlight score hiero imagemap graph mapframe maplink "
@@ -21,8 +22,9 @@ DROPPED = (
 TAGS, PREFIXES = (  # tags whose content is no prose; how links to no pages begin. Rows of bytes, filled up with zeros
     np.array(names.split(), "S16").view(np.uint8).reshape(-1, 16) for names in (DROPPED, b"file image media category")
 )
-SPECIAL = np.isin(np.arange(256), list(b"<{}|[]:&"))
-ENDS_ADDRESS = np.isin(np.arange(256), list(b'[]{}|<>"'))
+LOWER = np.frombuffer(bytes(range(256)).lower(), np.uint8)  # this and the next four by the value of a byte
+IS_LETTER, IN_ENTITY = (np.isin(LOWER, list(some)) for some in (LETTERS, LETTERS + b"0123456789#"))
+SPECIAL, ENDS_ADDRESS = (np.isin(np.arange(256), list(some)) for some in (b"<{}|[]:&", b'[]{}|<>"'))
 SPACE = 32
 
 
@@ -39,32 +41,20 @@ def strip(texts: Texts) -> Texts:
 
 
 @numba.njit(**COMPILE)
-def _lower(byte):
-    return byte + 32 if 65 <= byte <= 90 else byte
-
-
-@numba.njit(**COMPILE)
-def _is_letter(byte):
-    return 97 <= _lower(byte) <= 122
-
-
-@numba.njit(**COMPILE)
 def _stands(text, i, stop, name):
     """Whether a name stands at i, in any case and with no letter behind."""
     k = 0
-    while name[k] and i + k < stop and _lower(text[i + k]) == name[k]:
+    while name[k] and i + k < stop and LOWER[text[i + k]] == name[k]:
         k += 1
-    return name[k] == 0 and not (i + k < stop and _is_letter(text[i + k]))
+    return name[k] == 0 and not (i + k < stop and IS_LETTER[text[i + k]])
 
 
 @numba.njit(**COMPILE)
 def _tag_end(text, i, stop):
     """Behind the > of the tag at i; 0 if it has none before another begins."""
     for k in range(i + 1, stop):
-        if text[k] == 62:
-            return k + 1
-        if text[k] == 60:
-            return 0
+        if text[k] == 62 or text[k] == 60:
+            return k + 1 if text[k] == 62 else 0
     return 0
 
 
@@ -80,7 +70,7 @@ def _tag(text, i, stop, unclosed):
                     return k + 3
             unclosed[-1] = True
         return i
-    if i + 1 >= stop or not (text[i + 1] == 47 or _is_letter(text[i + 1])):
+    if i + 1 >= stop or not (text[i + 1] == 47 or IS_LETTER[text[i + 1]]):
         return i
     end = _tag_end(text, i, stop)
     if end == 0 or text[i + 1] == 47 or text[end - 2] == 47:
@@ -98,7 +88,7 @@ def _tag(text, i, stop, unclosed):
 def _link_kind(text, i, stop):
     """What the link whose inside begins at i is, by what stands before its first colon."""
     k = i
-    while k < min(i + 16, stop) and (_is_letter(text[k]) or text[k] == 45):
+    while k < min(i + 16, stop) and (IS_LETTER[text[k]] or text[k] == 45):
         k += 1
     if k < i + 2 or k + 1 >= stop or text[k] != 58:
         return LINK
@@ -123,10 +113,9 @@ def _nearest(kinds, depth, kind):
 def _entity_end(text, i, stop):
     """Behind the entity at i, such as &nbsp; or &#160;; i if it is only a sign &."""
     for k in range(i + 1, min(i + 12, stop)):
-        byte = _lower(text[k])
-        if byte == 59:
+        if text[k] == 59:
             return k + 1
-        if not (97 <= byte <= 122 or 48 <= byte <= 57 or byte == 35):
+        if not IN_ENTITY[text[k]]:
             break
     return i
 
@@ -155,7 +144,7 @@ def _strip(text, offsets, out, out_offsets):
             elif byte == 58 and following == 47 and i + 2 < stop and text[i + 2] == 47:  # ://
                 while behind < stop and text[behind] > SPACE and not ENDS_ADDRESS[text[behind]]:
                     behind += 1
-                while o > first and _is_letter(out[o - 1]):
+                while o > first and IS_LETTER[out[o - 1]]:
                     o -= 1
             elif byte == 123 and following == 123:  # {{
                 opened = TEMPLATE
