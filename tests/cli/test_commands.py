@@ -80,6 +80,15 @@ def test_integrators_are_listed(capsys):
     assert abs(rows["leimkuhler:BAOAB"]["variance_bias"]) < 1e-12
 
 
+def test_a_scheme_that_cannot_be_resolved_has_a_minus_and_the_others_their_numbers(capsys):
+    status, out, _ = call(capsys, "integrators", "--friction", "1e-13", "--step-size", "0.001")
+    assert status == 0
+    rows = {line.split()[0]: line.split()[3:] for line in out.splitlines()[2:]}
+    assert rows["chen:ABOBA"][1:] == ["-", "-"]
+    assert float(rows["chen:ABOBA"][0]) == pytest.approx(0.0632, rel=1e-3)
+    assert rows["euler-old"][1:] == ["explodes", "explodes"]
+
+
 @pytest.mark.parametrize("dynamics", ["sgld", "sgnht", "sgrhmc"])
 def test_integrators_of_every_dynamics(capsys, dynamics):
     status, out, _ = call(capsys, "integrators", "--dynamics", dynamics)

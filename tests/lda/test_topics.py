@@ -17,7 +17,7 @@ from strang.lda import paper_settings as paper
 from strang.lda.page import PANELS
 from strang.lda.settings import IN_JSON
 from strang.lda.text.prepare import prepare
-from strang.report import bars as pictures
+from strang.report.figures import bars_png
 from strang.report.pages import learning_curves, lengths
 from strang.report.panels import Bar, Bars
 from strang.util.errors import InputError
@@ -106,7 +106,7 @@ def test_without_the_corpus_only_the_coherence_is_missing(fitted, corpus, tmp_pa
 
 def test_a_picture_is_a_png_whatever_its_name(tmp_path):
     for name in ("o.bmp", "o.svg", "plain"):
-        pictures.png([Bars("", [Bar("a", 0.2, 0.05)])], tmp_path / name)
+        bars_png([Bars("", [Bar("a", 0.2, 0.05)])], tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     assert len(list(tmp_path.iterdir())) == 3
 

@@ -115,9 +115,9 @@ def test_a_fit_that_diverged_is_worse_than_any_score():
     assert belief.is_worse([diverged], made[-1:])
     assert not belief.is_worse(made[-1:], [diverged])
     made[len(belief.METHODS) + 1] = diverged
-    tables, verdicts = belief.tables_and_verdicts(QUICK, made)
-    assert tables[0].rows[0][2] == "diverged"
-    assert verdicts[0].verdict == NOT_REPRODUCED
+    figure = belief.figure(QUICK, made)
+    assert figure.tables[1].rows[0][2] == "diverged"
+    assert figure.verdicts[0].verdict == NOT_REPRODUCED
 
 
 def test_full_effort_covers_the_papers_grid_and_sizes(monkeypatch):

@@ -34,11 +34,11 @@ def panels() -> list[Panel]:
     lost = Series("lost", [point(0.001, 0.01, 0.5), point(0.01, diverged=50), point(0.1, float("nan"), diverged=0)])
     only = Series("exact only", [point(h, exact=h * h) for h in (0.001, 0.003, 0.01, 0.03, 0.1)])
     bare = Series(NASTY, [point(h, h, 0.01) for h in (0.002, 0.02)])
-    marks = [(0.05, "limit"), (0.051, NASTY), (0.2, ""), (float("inf"), "never")]
+    marks = [0.05, 0.2, float("inf")]
     steps = Series("α = 1/3", [point(10**k, (-1) ** k * 0.5, 0.1, 0.4 - 0.1 * k) for k in range(4)])
     return [
         Panel("Bias", "step size h", "bias of θ²", [plain, negative, lost, only], marks),
-        Panel(NASTY, NASTY, NASTY, [bare], [(0.01, NASTY)]),
+        Panel(NASTY, NASTY, NASTY, [bare], [0.01]),
         Panel("Linear", "steps", "slope", [steps, Series("nothing", [])], log_y=False),
         Panel("Empty", "x", "y", []),
     ]
@@ -57,7 +57,7 @@ def figures() -> list[Figure]:
             "fig1",
             "Figure 1: " + NASTY,
             NASTY,
-            "Look.\n\nLonger.",
+            "Look.",
             {"L": 10**5, NASTY: [NASTY]},
             panels(),
             [wide],
@@ -87,7 +87,7 @@ def about(seconds: float = 1.25) -> dict:
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    return page.render(figures(), verdicts(), about())
+    return page.render(figures(), about())
 
 
 class Elements(HTMLParser):
@@ -153,7 +153,7 @@ def test_ids_are_unique_and_references_resolve(text):
 
 
 def test_run_times_are_only_in_their_elements(text):
-    slower = page.render(figures(), verdicts(), about(seconds=77.0))
+    slower = page.render(figures(), about(seconds=77.0))
     assert slower != text
     assert without_runtime(slower) == without_runtime(text)
 
@@ -163,10 +163,10 @@ def without_runtime(text: str) -> str:
 
 
 def test_same_bytes_again_and_in_another_process(text):
-    assert page.render(figures(), verdicts(), about()) == text
+    assert page.render(figures(), about()) == text
     script = (
         "import hashlib, test_browser_pages as t; from strang.paper import page;"
-        "print(hashlib.sha256(page.render(t.figures(), t.verdicts(), t.about()).encode()).hexdigest())"
+        "print(hashlib.sha256(page.render(t.figures(), t.about()).encode()).hexdigest())"
     )
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": path}
@@ -194,8 +194,8 @@ def test_every_point_can_be_hovered_over():
     assert "Euler: x = 0.001, −0.003 ± 0.001 (exact −0.002, −1.0 se)" in titles
     assert "lost: x = 0.01, 50 diverged" in titles
     assert "exact only: x = 0.03, exact 0.0009" in titles
-    # a value of 0 has no place on a log axis, its exact one has; the last two are the marks with labels
-    assert len(titles) == 3 + (2 + 1) + (1 + 1) + 5 + 2
+    # a value of 0 has no place on a log axis, its exact one has
+    assert len(titles) == 3 + (2 + 1) + (1 + 1) + 5
 
 
 def test_error_bars_leave_the_axes_alone():
@@ -241,12 +241,12 @@ def test_png_is_the_same_twice(tmp_path):
 def test_missing_extra_says_what_to_install(module, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=rf"{module}, which is not installed; write pip install 'strang\[report\]'"):
-        page.render(figures(), verdicts(), about())
+        page.render(figures(), about())
 
 
 def test_an_empty_report():
     empty = {"points": {"count": 0, "within": 0, "largest": 0.0}, "left_out": [], "seconds": {}}
-    assert Elements(page.render([], [], about() | empty)).open == []
+    assert Elements(page.render([], about() | empty)).open == []
 
 
 @pytest.fixture(scope="module")

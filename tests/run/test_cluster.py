@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import strang
 from strang.cli.app import app
-from strang.paper import reproduce
+from strang.paper import measure, reproduce
 from strang.paper.figure import Part
 from strang.parallel import dask
 from strang.run import cluster
@@ -109,8 +109,9 @@ def test_parts_of_the_reproduction_are_made_on_a_cluster(scheduler, tmp_path, mo
     class Figure:
         @staticmethod
         def parts(effort):
-            curve = {"kind": "fixed", "steps": [100, 200]}
-            return [Part(word, reproduce.unit.exact, {**curve, "word": word}) for word in reproduce.unit.WORDS]
+            curve = {"scale": 2.0, "friction": 3.0, "steps": [100, 200], "batch_order": "full", "target": "unit"}
+            schemes = {word: [["sghmc", word, "fixed", 0.2]] for word in reproduce.unit.WORDS}
+            return [Part(word, measure.exact_curves, {**curve, "schemes": each}) for word, each in schemes.items()]
 
         @staticmethod
         def figure(effort, results):

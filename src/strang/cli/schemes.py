@@ -55,7 +55,11 @@ def integrators(
     gradient_noise: Annotated[float, typer.Option(help="Variance V of independent minibatch gradients.")] = 1e5,
     json: Json = False,
 ) -> None:
-    """List every named scheme: order, gradients per step, stability limit, and exact bias on a Gaussian."""
+    """List every named scheme: order, gradients per step, stability limit, and exact bias on a Gaussian.
+
+    A minus sign stands for what has no exact value: a step that is not linear, or one whose bias double precision
+    cannot resolve.
+    """
     from strang.dynamics import dynamics_class
     from strang.dynamics.fields import make
     from strang.integrators.schemes import named
@@ -89,8 +93,15 @@ def integrators(
 
 def stability_and_bias(step: Any, dynamics: Any, precision: float, h: float, gradient_noise: float) -> list[Any]:
     """The stability limit and the relative bias of the variance, without and with gradient noise: infinite beyond the
-    limit, None where the step is not linear."""
+    limit, None where the step is not linear or double precision cannot resolve the bias."""
     from strang.theory import linear
+
+    def bias(variance: float) -> float | None:
+        try:
+            error = float(linear.variance_ratio(step, dynamics, precision, h, variance)) - 1
+        except InputError:  # unresolved: one scheme must not hide the others
+            return None
+        return error if -1 <= error < math.inf else None
 
     try:
         limit = linear.stability_limit(step, dynamics, precision)
@@ -98,10 +109,7 @@ def stability_and_bias(step: Any, dynamics: Any, precision: float, h: float, gra
         return [None, None, None]
     if h >= limit:
         return [limit, math.inf, math.inf]
-    biases = [float(linear.variance_ratio(step, dynamics, precision, h, v)) - 1 for v in (0.0, gradient_noise)]
-    if not all(-1 <= bias < math.inf for bias in biases):
-        raise InputError(f"the bias of {step.name} overflows double precision; write less extreme numbers.")
-    return [limit, *biases]
+    return [limit, bias(0.0), bias(gradient_noise)]
 
 
 def unit_metric(position):

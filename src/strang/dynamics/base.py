@@ -1,5 +1,6 @@
 """What every dynamics offers: a frozen dataclass, registered as a pytree, whose numbers are its leaves."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import jax
@@ -12,8 +13,9 @@ from strang.util.trees import Tree, dot, size, zeros
 class Dynamics(Protocol):
     """An Itô diffusion with its numbers, its state and its exactly solvable pieces.
 
-    A dynamics may also have `temperature(state)`, whose mean should be 1; `check(step, h)`, which refuses an integrator
-    or a largest step size; and `linear`, true where its steps are linear on Gaussians.
+    A dynamics may also have `energy(state, potential)`, the H of the density e^−H that it keeps, which is certified;
+    `temperature(state)`, whose mean should be 1; `check(step, h)`, which refuses an integrator or a largest step size;
+    and `linear`, true where its steps are linear on Gaussians.
     """
 
     alphabets: ClassVar[dict]
@@ -54,6 +56,10 @@ class SecondOrder:
     def diffusion(self, state: Any) -> tuple[Tree, ...]:
         amplitude = jax.tree.map(lambda p: jnp.full_like(p, jnp.sqrt(2 * self.friction)), state.momentum)
         return tuple(zeros(state)._replace(momentum=amplitude))
+
+    def energy(self, state: Any, potential: Callable):
+        """U(θ) + p·p/2."""
+        return potential(state.position) + dot(state.momentum, state.momentum) / 2
 
     def temperature(self, state: Any):
         """The temperature p·p/n, whose mean should be 1."""

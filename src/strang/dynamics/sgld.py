@@ -53,6 +53,9 @@ class SGLD:
     def diffusion(self, state: SGLDState) -> tuple[Tree, ...]:
         return (jax.tree.map(lambda x: jnp.full_like(x, jnp.sqrt(2.0)), state.base),)
 
+    def energy(self, state: SGLDState, potential):
+        return potential(state.base)
+
 
 def euler(dynamics, state: SGLDState, h, gradient, noise) -> SGLDState:
     """θ' = θ − h ∇Ũ(θ) + √(2h) ξ."""

@@ -60,6 +60,12 @@ class SGNHT(SecondOrder):
         force = axpy(-1.0, gradient(state.position), scale(-1.0, self.each(state.thermostat, state.momentum)))
         return state.momentum, force, self.excess(state.momentum)
 
+    def energy(self, state: SGNHTState, potential):
+        """U(θ) + p·p/2 + n (ξ − D)²/(2 gain); with one ξ per coordinate, the sum of their (ξ − D)²/(2 gain)."""
+        weight = 1 if self.thermostat == "coordinate" else size(state.momentum)
+        squares = sum(jnp.sum((xi - self.friction) ** 2) for xi in jax.tree.leaves(state.thermostat))
+        return super().energy(state, potential) + weight * squares / (2 * self.gain)
+
     def each(self, factor: Tree, momentum: Tree) -> Tree:
         """factor p, with one factor for all coordinates or one per coordinate."""
         return multiply(factor, momentum) if self.thermostat == "coordinate" else scale(factor, momentum)

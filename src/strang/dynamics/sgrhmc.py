@@ -63,6 +63,13 @@ class SGRHMC(SecondOrder):
         force = axpy(-1.0, self.slope(state.position, gradient(state.position)), self.bend(*state))
         return velocity, axpy(-self.friction, velocity, force)
 
+    def energy(self, state: SGHMCState, potential):
+        """U(θ) + ½ log det G + ½ p·G⁻¹p, where G⁻¹ is the linear map that `velocity` is, however G is written."""
+        flat, unravel = ravel_pytree(state.momentum)
+        inverse = jax.jacfwd(lambda p: ravel_pytree(self.velocity(state.position, unravel(p)))[0])(flat)
+        kinetic = dot(state.momentum, self.velocity(*state)) / 2
+        return potential(state.position) + kinetic - jnp.linalg.slogdet(inverse)[1] / 2
+
     def temperature(self, state: SGHMCState):
         """The temperature p·G⁻¹p/n, whose mean should be 1."""
         return dot(state.momentum, self.velocity(*state)) / size(state.momentum)

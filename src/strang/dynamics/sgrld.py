@@ -67,6 +67,9 @@ class SGRLD:
     def diffusion(self, state: SGRLDState) -> tuple[Tree, ...]:
         return (jax.tree.map(lambda inverse: jnp.sqrt(2 * inverse), self.inverse_metric(state.position)),)
 
+    def energy(self, state: SGRLDState, potential):
+        return potential(state.position)
+
 
 def euler(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDState:
     """θ' = θ + h (−G⁻¹∇Ũ + ∇·G⁻¹) + √(2h G⁻¹) ξ."""

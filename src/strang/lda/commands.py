@@ -135,7 +135,7 @@ def describe(folder: Path, result: dict[str, Any]) -> list[str]:
             f"{result['held_out']['documents']:,} held-out documents, {result['held_out']['tokens_scored']:,} tokens"
         )
     if result["temperature"] is not None:
-        lines.append(f"kinetic temperature {result['temperature']:.3g} (should be 1)")
+        lines.append(f"temperature {result['temperature']:.3g} (should be 1)")
     if result["diverged"]:
         lines.append("the chain diverged; write a smaller --step-size")
     else:

@@ -1,6 +1,6 @@
 """Learning topics from a prepared corpus, streaming from disk into a folder from which a killed fit resumes.
 
-Along the way the perplexity of held-out documents, the kinetic temperature and the speed are recorded.
+Along the way the perplexity of held-out documents, the temperature and the speed are recorded.
 """
 
 import time

@@ -6,7 +6,7 @@ from typing import Any
 from strang.lda.corpus import Corpus
 from strang.lda.settings import IN_JSON
 from strang.lda.topics import COHERENCE_DOCUMENTS, corpus_of, load, topic_rows
-from strang.report import bars as pictures
+from strang.report.figures import bars_png
 from strang.report.pages import TEMPERATURE, Section, fit_page, learning_curves, write_index
 from strang.report.panels import Bar, Bars
 from strang.storage.series import latest, read_series
@@ -46,7 +46,7 @@ def list_topics(
         facts = {**renamed(stored.options or {}, IN_JSON), **last, "steps": last["step"], "samples": stored.samples}
         replace_file(html, page(folder, facts, topics).encode())
     if png is not None:
-        pictures.png(bars(topics[:MAX_TOPICS_IN_PICTURE]), png)
+        bars_png(bars(topics[:MAX_TOPICS_IN_PICTURE]), png)
     return {
         "topics": topics,
         "vocabulary": len(stored.mean),

@@ -122,7 +122,17 @@ def learn_and_score(
 
 
 def figure(effort: Effort, results: list[Any]) -> Figure:
-    tables, verdicts = tables_and_verdicts(effort, results) if results else ([], [])
+    tables, verdicts = [paper_table("J", PAPER)], list[Verdict]()
+    if results:
+        plan, grids = plan_of(effort), len(METHODS) + 1
+        surveys = dict(zip([*METHODS, "SGLD, its own grid"], results[:grids], strict=True))
+        fits: dict[tuple[int, str], list[dict[str, Any]]] = {}
+        keys = product(plan["hidden"], plan["seeds"], FITTED)
+        for (hidden, _, method), result in zip(keys, results[grids:], strict=True):
+            fits.setdefault((hidden, method), []).append(result)
+        tables += [likelihoods(plan, fits), explosion_map(surveys)]
+        verdicts += [splitting_ahead(hidden, plan["steps"], fits) for hidden in plan["hidden"]]
+        verdicts += [explosions(tables[-1].rows), langevin(surveys, fits)]
     return Figure(
         "belief",
         "Table 1, lower half: sigmoid belief networks on MNIST",
@@ -130,7 +140,7 @@ def figure(effort: Effort, results: list[Any]) -> Figure:
         "Look at the temperature of each method (should be 1), at which settings each survives, and at SGLD on a grid "
         "of its own." + ("" if results else f" All of it is left out: {unavailable()}"),
         {"data": "MNIST, one Bernoulli draw per pixel", "minibatches": "200, iid", "prior": "N(0, 1)"},
-        tables=[paper_table("J", PAPER), *tables],
+        tables=tables,
         verdicts=verdicts,
     )
 
@@ -138,18 +148,6 @@ def figure(effort: Effort, results: list[Any]) -> Figure:
 def paper_table(size: str, numbers: dict[int, tuple[int, int, int]]) -> Table:
     rows = [[number, *scores] for number, scores in numbers.items()]
     return Table("The paper's numbers", [size, "SGHMC-S", "SGHMC-E", "SGLD-E"], rows)
-
-
-def tables_and_verdicts(effort: Effort, results: list[Any]) -> tuple[list[Table], list[Verdict]]:
-    plan, grids = plan_of(effort), len(METHODS) + 1
-    surveys = dict(zip([*METHODS, "SGLD, its own grid"], results[:grids], strict=True))
-    fits: dict[tuple[int, str], list[dict[str, Any]]] = {}
-    keys = product(plan["hidden"], plan["seeds"], FITTED)
-    for (hidden, _, method), result in zip(keys, results[grids:], strict=True):
-        fits.setdefault((hidden, method), []).append(result)
-    verdicts = [splitting_ahead(hidden, plan["steps"], fits) for hidden in plan["hidden"]]
-    tables = [likelihoods(plan, fits), explosion_map(surveys)]
-    return tables, [*verdicts, explosions(tables[1].rows), langevin(surveys, fits)]
 
 
 def score(fits: list[dict[str, Any]], which: str = "last", mixture: bool = False) -> Score | None:
@@ -174,8 +172,7 @@ def likelihoods(plan: dict[str, Any], fits) -> Table:
             difference = "{:+.2f} ± {:.2f}".format(*paired(last, splitting))
         seeds = ", ".join(f"{np.mean(fit['last']):.2f}" for fit in results if not fit["diverged"])
         heat = [fit["temperature"] for fit in results if fit["temperature"] is not None]
-        together = format_score(score(results, mixture=True))
-        cells = [format_score(last), difference, predictive, together, seeds]
+        cells = [format_score(last), difference, predictive, format_score(score(results, mixture=True)), seeds]
         rows.append([hidden, method, *cells, float(np.mean(heat)) if heat else None])
     title = (
         f"Test negative log likelihood, {plan['steps']:,} iterations, the first {plan['count']:,} test images, AIS "
@@ -198,9 +195,8 @@ def explosion_map(surveys: dict[str, list[dict[str, Any]]]) -> Table:
             scale = None if row["friction"] is None else round(row["friction"] * row["step_size"] ** 0.5, 3)
             rows.append([method, row["step_size"], scale, row["nll"], row["temperature"], fate(row, reference)])
     columns = ["method", "h", "D √h", "NLL of held-out images (rough)", "temperature", ""]
-    return Table(
-        "Explosion map, J = 100: the paper's grid and SGLD's own, after a few hundred iterations", columns, rows
-    )
+    title = "Explosion map, J = 100: the paper's grid and SGLD's own, after a few hundred iterations"
+    return Table(title, columns, rows)
 
 
 def fate(row: dict[str, Any], reference: float | None) -> str:
@@ -262,9 +258,8 @@ def explosions(rows: list[list[Any]]) -> Verdict:
 
 def langevin(surveys: dict[str, list[dict[str, Any]]], fits) -> Verdict:
     """How far SGLD is behind on the paper's grid of step sizes, and on one of its own."""
-    best = {
-        name: min((r["nll"] for r in rows if r["nll"] is not None), default=np.inf) for name, rows in surveys.items()
-    }
+    known = {name: [row["nll"] for row in rows if row["nll"] is not None] for name, rows in surveys.items()}
+    best = {name: min(scores, default=np.inf) for name, scores in known.items()}
     paper, own, splitting = (best[name] for name in ("SGLD", "SGLD, its own grid", "SGHMC-S"))
     gaps = [paper - splitting, own - splitting]
     by = [f"by {gap:.1f} nats" if np.isfinite(gap) else "where it diverges beyond what can be scored" for gap in gaps]

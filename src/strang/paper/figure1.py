@@ -3,6 +3,7 @@
 Paper: "the Euler integrator". We: three of them, because it prints three updates under that name (erratum A6).
 """
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -32,20 +33,19 @@ SMALL = 0.005  # the step size at which biases are compared, well inside every s
 
 def parts(effort: Effort) -> list[Part]:
     """One part for each integrator and friction, then SGLD and SGNHT, then the exact curves between the points."""
-    grids = [(f"{word}, D = {d:g}", ["sghmc", word], SIZES, d) for word in LABELS for d in FRICTIONS]
+    grids = [(f"{word}, D = {d:g}", ["sghmc", word], SIZES, d) for word, d in product(LABELS, FRICTIONS)]
     grids += [("SGLD", ["sgld", "euler"], SGLD_SIZES, 10.0), ("SGNHT", ["sgnht", SPLITTING], SGNHT_SIZES, 10.0)]
-    common = {"stops": [effort.steps], "runs": effort.runs}
-    simulated = [
-        Part(label, measure.errors, {"scheme": scheme, "scales": list(sizes), "frictions": [d] * len(sizes), **common})
-        for label, scheme, sizes, d in grids
-    ]
-    return [*simulated, Part("exact curves", curves, {"steps": effort.steps, "sizes": list(CURVE)})]
+    work = []
+    for label, scheme, sizes, friction in grids:
+        cells = {"scheme": scheme, "scales": list(sizes), "frictions": [friction] * len(sizes)}
+        work.append(Part(label, measure.errors, {**cells, "stops": [effort.steps], "runs": effort.runs}))
+    return [*work, Part("exact curves", curves, {"steps": effort.steps, "sizes": list(CURVE)})]
 
 
 def curves(*, steps: int, sizes: list[float]) -> dict[str, Any]:
     """Stability limits, and exact biases below them, of every integrator at every friction."""
     by_scheme: dict[str, Any] = {}
-    for word, friction in [*((word, friction) for word in LABELS for friction in FRICTIONS), ("sgld", 1.0)]:
+    for word, friction in [*product(LABELS, FRICTIONS), ("sgld", 1.0)]:
         scheme = measure.Scheme("sgld", "euler") if word == "sgld" else measure.Scheme("sghmc", word)
         dynamics = scheme.make_dynamics(friction)
         limit = linear.stability_limit(spell(dynamics, scheme.integrator), dynamics, measure.PRECISION)
@@ -58,15 +58,14 @@ def curves(*, steps: int, sizes: list[float]) -> dict[str, Any]:
 def points(cells: list[list[Point]], sizes, curve: dict[str, Any]) -> list[Point]:
     """The simulated points and the exact ones between them, by step size; nothing exact where the step diverges."""
     nothing = {"value": None, "se": None, "exact": None}
-    simulated = [
-        {**cell[0], "x": h, **(nothing if h >= curve["limit"] else {})} for h, cell in zip(sizes, cells, strict=True)
-    ]
+    simulated = [{**cell[0], "x": h} for h, cell in zip(sizes, cells, strict=True)]
+    simulated = [point | nothing if point["x"] >= curve["limit"] else point for point in simulated]
     return measure.with_curve(simulated, curve["sizes"], curve["bias"])
 
 
 def figure(effort: Effort, results: list[Any]) -> Figure:
     *cells, exact = results
-    names = [(word, friction) for word in LABELS for friction in FRICTIONS]
+    names = list(product(LABELS, FRICTIONS))
     biases = {name: result["bias"] for name, result in zip(names, cells, strict=False)}
     sgld, sgnht = (result["bias"] for result in cells[len(names) :])
     panels = []
@@ -80,8 +79,15 @@ def figure(effort: Effort, results: list[Any]) -> Figure:
             no_curve = {"limit": np.inf, "sizes": [], "bias": []}
             series.append(Series("SGLD", points(sgld, SGLD_SIZES, exact["sgld 1"])))
             series.append(Series("SGNHT (chen:ABOBA)", points(sgnht, SGNHT_SIZES, no_curve)))
-        marks = [(curve[word]["limit"], "") for word in LABELS]
+        marks = [curve[word]["limit"] for word in LABELS]
         panels.append(Panel(f"D = {friction:g}", "step size h", measure.QUANTITIES["bias"], series, marks))
+    limits = [[label, *(exact[f"{word} {d:g}"]["limit"] for d in FRICTIONS)] for word, label in LABELS.items()]
+    limits.append(["SGLD", *[exact["sgld 1"]["limit"]] * len(FRICTIONS)])
+    lost = [[LABELS[word], f"{d:g}", *(cell[0]["diverged"] for cell in cells)] for (word, d), cells in biases.items()]
+    tables = [
+        Table("First unstable step size (exact)", ["scheme", *(f"D = {d:g}" for d in FRICTIONS)], limits),
+        Table(f"Runs of {effort.runs} that exploded", ["scheme", "D", *(f"h = {h:g}" for h in SIZES)], lost),
+    ]
     return Figure(
         "fig1",
         "Figure 1: bias of the invariant measure",
@@ -91,27 +97,11 @@ def figure(effort: Effort, results: list[Any]) -> Figure:
         "Points are simulated, curves exact, dotted lines the step size beyond which each scheme explodes. The paper's "
         "Euler is three different updates: only that of appendix I leaves the splitting early. All curves of one "
         "friction share the straight lower part, bias ∝ h: that is the minibatch noise, not the integrator.",
-        {**measure.SETTINGS, "runs a point": effort.runs, "L": effort.steps, "SGNHT": "ξ0 = D + hV/2, D = 10"},
+        {**measure.SETTINGS, "runs per point": effort.runs, "L": effort.steps, "SGNHT": "ξ0 = D + hV/2, D = 10"},
         panels,
-        [limits_table(exact), exploded_table(biases, effort)],
+        tables,
         [larger_bias(), explosion(exact, biases, effort), sgld_behind()],
     )
-
-
-def limits_table(exact: dict[str, Any]) -> Table:
-    """The first unstable step sizes."""
-    rows = [[label, *(exact[f"{word} {d:g}"]["limit"] for d in FRICTIONS)] for word, label in LABELS.items()]
-    rows.append(["SGLD", *[exact["sgld 1"]["limit"]] * len(FRICTIONS)])
-    return Table("First unstable step size (exact)", ["scheme", *(f"D = {d:g}" for d in FRICTIONS)], rows)
-
-
-def exploded_table(biases: dict[Any, list[list[Point]]], effort: Effort) -> Table:
-    """How many of the runs diverged."""
-    rows = [
-        [LABELS[word], f"{friction:g}", *(cell[0]["diverged"] for cell in cells)]
-        for (word, friction), cells in biases.items()
-    ]
-    return Table(f"Runs of {effort.runs} that exploded", ["scheme", "D", *(f"h = {h:g}" for h in SIZES)], rows)
 
 
 def relative_bias(word: str, friction: float, h: float) -> float:

@@ -3,6 +3,7 @@
 SGHMC-F has the fixed step h = 0.033 L^-α in a run of L steps, SGHMC-D the decreasing steps h_l = 0.045 l^-α.
 """
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,22 +27,19 @@ WORD = "chen:ABOBA"
 def parts(effort: Effort) -> list[Part]:
     """Runs of every length for each α (F), one run for each α (D), and the exact curves."""
     stops = measure.stops(effort, first=10)
+    schemes = {kind: [["sghmc", WORD, name, alpha] for alpha in ALPHAS] for kind, name in KINDS.items()}
     traces = [(f"SGHMC-F, L = {stop:,}", "F", [stop]) for stop in stops] + [("SGHMC-D", "D", stops)]
-    simulated: list[Part] = []
+    work: list[Part] = []
     for label, kind, ends in traces:
-        for alpha, name in zip(ALPHAS, NAMES, strict=True):
-            cell = {"scheme": ["sghmc", WORD, KINDS[kind], alpha], "scales": [SCALES[kind]], "frictions": [FRICTION]}
-            settings = {**cell, "stops": ends, "runs": effort.trace_runs, "seed": len(simulated)}
-            simulated.append(Part(f"{label}, α = {name}", measure.errors, settings))
-    curves = []
-    for kind in KINDS:
-        schemes = [["sghmc", WORD, KINDS[kind], alpha] for alpha in ALPHAS]
-        curve = {"schemes": schemes, "scale": SCALES[kind], "friction": FRICTION}
+        for scheme, name in zip(schemes[kind], NAMES, strict=True):
+            cell = {"scheme": scheme, "scales": [SCALES[kind]], "frictions": [FRICTION]}
+            settings = {**cell, "stops": ends, "runs": effort.trace_runs, "seed": len(work)}
+            work.append(Part(f"{label}, α = {name}", measure.errors, settings))
+    for kind, order in product(KINDS, ("iid", "full")):
+        curve = {"schemes": schemes[kind], "scale": SCALES[kind], "friction": FRICTION, "batch_order": order}
         curve["steps"] = measure.dense(10, CURVE[kind], 41)
-        for order in ("iid", "full"):
-            name = f"exact curves, {kind}, {order} batches"
-            curves.append(Part(name, measure.exact_curves, {**curve, "order": order}))
-    return simulated + curves
+        work.append(Part(f"exact curves, {kind}, {order} batches", measure.exact_curves, curve))
+    return work
 
 
 def figure(effort: Effort, results: list[Any]) -> Figure:
@@ -70,15 +68,11 @@ def figure(effort: Effort, results: list[Any]) -> Figure:
     )
 
 
-def winners(curve: dict[str, Any], goal: str) -> list[int]:
-    """The place of the best α at each number of steps."""
-    return np.abs(np.array(curve[goal])).argmin(0).tolist()
-
-
 def optimal(kind: str, goal: str, exact: dict[str, Any], noiseless: dict[str, Any]) -> Verdict:
     """Where the paper's α has the least exact error, and whether it falls at the paper's rate."""
     best, last = BEST[goal], exact["steps"][-1]
-    won = [l for l, place in zip(exact["steps"], winners(exact, goal), strict=True) if place == best]
+    winners = measure.winners(exact, goal)
+    won = [l for l, place in zip(exact["steps"], winners, strict=True) if place == best]
     claimed = {"bias": 2 / 3, "mse": 4 / 5}[goal]
     rate = measure.last_decade_rate(exact, goal, best)
     asymptotic = last in won and abs(rate - claimed) < 0.05
@@ -88,8 +82,8 @@ def optimal(kind: str, goal: str, exact: dict[str, Any], noiseless: dict[str, An
     elif won:
         reading = f"only for L from {won[0]:,} to {won[-1]:,}, where the curves cross"
     numbers = {
-        f"best α at L = {last:,}, minibatches": NAMES[winners(exact, goal)[-1]],
-        f"best α at L = {last:,}, full gradients": NAMES[winners(noiseless, goal)[-1]],
+        f"best α at L = {last:,}, minibatches": NAMES[winners[-1]],
+        f"best α at L = {last:,}, full gradients": NAMES[measure.winners(noiseless, goal)[-1]],
         f"α = {NAMES[best]} is best for L": [won[0], won[-1]] if won else "never",
         "rate over the last decade": rate,
         "rate the paper claims": claimed,
@@ -109,17 +103,15 @@ def optimal(kind: str, goal: str, exact: dict[str, Any], noiseless: dict[str, An
 def early_lead(exact: dict[str, dict[str, Any]]) -> Verdict:
     """Smaller rates than the paper's are ahead somewhere up to L = 100 and behind at the end, in all four panels."""
     numbers, holds, also = {}, True, False
-    for kind, curve in exact.items():
-        for goal, best in BEST.items():
-            values = np.abs(np.array(curve[goal]))
-            start = np.array(curve["steps"]) <= 100
-            early = (values[:best, start] < values[best, start]).any(1)
-            late = values[:best, -1] > values[best, -1]
-            holds = holds and bool(early.all() and late.all())
-            overtaken = values[best + 1 :, -1] < values[best, -1]
-            also = also or bool(overtaken.any())
-            name = f"SGHMC-{kind}, {goal}, at L = {curve['steps'][-1]:,}: larger α ahead of α = {NAMES[best]}"
-            numbers[name] = [NAMES[best + 1 + i] for i in np.flatnonzero(overtaken)] or "none"
+    for (kind, curve), (goal, best) in product(exact.items(), BEST.items()):
+        values, start = np.abs(np.array(curve[goal])), np.array(curve["steps"]) <= 100
+        early = (values[:best, start] < values[best, start]).any(1)
+        late = values[:best, -1] > values[best, -1]
+        holds = holds and bool(early.all() and late.all())
+        overtaken = values[best + 1 :, -1] < values[best, -1]
+        also = also or bool(overtaken.any())
+        name = f"SGHMC-{kind}, {goal}, at L = {curve['steps'][-1]:,}: larger α ahead of α = {NAMES[best]}"
+        numbers[name] = [NAMES[best + 1 + i] for i in np.flatnonzero(overtaken)] or "none"
     return Verdict(
         "Rates smaller than the optimal ones are ahead at the beginning, but are surpassed by the optimal rates "
         "eventually",

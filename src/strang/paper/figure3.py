@@ -5,6 +5,7 @@ used for all. Fixed steps are h = C L^-α, decreasing ones h_l = C l^-α; α is 
 """
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,11 +58,9 @@ CONTESTS = (
 def parts(effort: Effort) -> list[Part]:
     """One part for each comparison: its grid search, then the curves at the best cell. Two more are exact only."""
     common = {"stops": measure.stops(effort), "runs": effort.trace_runs}
-    simulated = [
-        Part(contest.title, compete, {**contest._asdict(), **common, "seed": i}) for i, contest in enumerate(CONTESTS)
-    ]
-    return simulated + [
-        Part(f"full gradients, {goal}", full_gradients, {"goal": goal, "tuned_at": 500}) for goal in ALPHAS
+    return [
+        *(Part(each.title, compete, {**each._asdict(), **common, "seed": i}) for i, each in enumerate(CONTESTS)),
+        *(Part(f"full gradients, {goal}", full_gradients, {"goal": goal, "tuned_at": 500}) for goal in ALPHAS),
     ]
 
 
@@ -73,14 +72,15 @@ def compete(*, goal: str, kind: str, tuned_at: int, stops: list[int], runs: int,
         alpha = ALPHAS[goal]["sgld" if dynamics == "sgld" else "sghmc"]
         scheme = measure.Scheme(dynamics, INTEGRATORS[dynamics], kind, alpha)
         cells = cells_of(dynamics, FIXED_GRID if kind == "fixed" else DECREASING_GRID)
-        searched = [points[0] for points in simulate(scheme, goal, cells, [tuned_at], min(SEARCH_RUNS, runs), seed)]
+        tuning = {"scheme": scheme, "stops": [tuned_at]}
+        searched = [cell[0] for cell in simulate(goal, cells, **tuning, runs=min(SEARCH_RUNS, runs), seed=seed)]
         grid = {cell: {**point, **NO_VALUE} for cell, point in zip(cells, searched, strict=True)}
         simulated = searched[::every]
         if dynamics != "sgnht":
-            simulated = [points[0] for points in simulate(scheme, goal, cells[::every], [tuned_at], runs, 50 + seed)]
+            simulated = [cell[0] for cell in simulate(goal, cells[::every], **tuning, runs=runs, seed=50 + seed)]
         grid |= zip(cells[::every], simulated, strict=True)
         best = cells[least(searched, "value" if dynamics == "sgnht" else "exact")]
-        (curve,) = simulate(scheme, goal, [best], stops, runs, 100 + 20 * seed)
+        (curve,) = simulate(goal, [best], scheme=scheme, stops=stops, runs=runs, seed=100 + 20 * seed)
         competed[dynamics] = {
             "alpha": alpha,
             "grid": [{**grid[cell], "x": cell[0], "friction": cell[1]} for cell in cells[:: every // 2]],
@@ -90,8 +90,7 @@ def compete(*, goal: str, kind: str, tuned_at: int, stops: list[int], runs: int,
         }
     if kind == "decreasing":
         scheme = measure.Scheme("sgld", "euler", kind, ALPHAS[goal]["sgld"])
-        start = measure.exact_errors(scheme, STABLE_START, 1.0, [CURVE])
-        competed["sgld"]["stable_start"] = start[goal][0]
+        competed["sgld"]["stable_start"] = measure.exact_errors(scheme, STABLE_START, 1.0, [CURVE])[goal][0]
     return competed
 
 
@@ -101,16 +100,13 @@ def full_gradients(*, goal: str, tuned_at: int) -> dict[str, Any]:
     for dynamics, alpha in ALPHAS[goal].items():
         scheme = measure.Scheme(dynamics, INTEGRATORS[dynamics], "fixed", alpha)
         cells = cells_of(dynamics, FIXED_GRID)
-        best = cells[least([full_curve(scheme, goal, cell, [tuned_at])[0] for cell in cells], "exact")]
-        curve = without_huge(full_curve(scheme, goal, best, DENSE))  # C fits L = 500: shorter runs may diverge
-        competed[dynamics] = {"alpha": alpha, "chosen": best, "curve": curve}
+        tried = [measure.exact_errors(scheme, *cell, [tuned_at], "full")[goal][0] for cell in cells]
+        best = cells[least([{"exact": error} for error in tried], "exact")]
+        errors = measure.exact_errors(scheme, *best, DENSE, "full")[goal]
+        curve = measure.with_curve([], DENSE, [None if error is None else abs(error) for error in errors])
+        # C fits L = 500: shorter runs may diverge
+        competed[dynamics] = {"alpha": alpha, "chosen": best, "curve": without_huge(curve)}
     return competed
-
-
-def full_curve(scheme: measure.Scheme, goal: str, cell: tuple[float, float], lengths: list[int]) -> list[Point]:
-    """|bias| or MSE with full gradients by the number of steps."""
-    errors = measure.exact_errors(scheme, *cell, lengths, "full")[goal]
-    return measure.with_curve([], lengths, [None if error is None else abs(error) for error in errors])
 
 
 def cells_of(dynamics: str, grid: Sequence[float]) -> list[tuple[float, float]]:
@@ -118,10 +114,9 @@ def cells_of(dynamics: str, grid: Sequence[float]) -> list[tuple[float, float]]:
     return [(scale, friction) for friction in ((1.0,) if dynamics == "sgld" else FRICTIONS) for scale in grid]
 
 
-def simulate(scheme: measure.Scheme, goal: str, cells, stops: list[int], runs: int, seed: int) -> list[list[Point]]:
+def simulate(goal: str, cells, **settings: Any) -> list[list[Point]]:
     """Bias or MSE in every cell (C, D) at the stops. SGNHT starts cold, because V is not known while searching."""
     scales, frictions = zip(*cells, strict=True)
-    settings: dict[str, Any] = {"scheme": scheme, "stops": stops, "runs": runs, "seed": seed}
     return measure.errors(scales=scales, frictions=frictions, warm_thermostat=False, **settings)[goal]
 
 
@@ -134,11 +129,9 @@ def figure(effort: Effort, results: list[Any]) -> Figure:
     *competed, full_bias, full_mse = results
     by_contest = dict(zip(CONTESTS, competed, strict=True))
     full = {"bias": full_bias, "mse": full_mse}
+    noiseless = "fixed steps, full gradients (not in the paper)"
     panels = [race(contest.title, contest.goal, result) for contest, result in by_contest.items()]
-    panels += [
-        race(f"{measure.NAMES[goal]}, fixed steps, full gradients (not in the paper)", goal, full[goal])
-        for goal in full
-    ]
+    panels += [race(f"{measure.NAMES[goal]}, {noiseless}", goal, result) for goal, result in full.items()]
     panels += [search(contest, result) for contest, result in by_contest.items()]
     verdicts = [faster(contest, result, full[contest.goal]) for contest, result in by_contest.items()]
     settings = {
@@ -171,20 +164,20 @@ def race(title: str, goal: str, by_dynamics: dict[str, Any]) -> Panel:
 
 def search(contest: Contest, by_dynamics: dict[str, Any]) -> Panel:
     """The grid: error at the tuning L against C."""
-    series = []
+    by_label: dict[str, list[Point]] = {}
     for name, result in by_dynamics.items():
-        for friction in dict.fromkeys(point["friction"] for point in result["grid"]):
-            label = LABELS[name] + ("" if name == "sgld" else f", D = {friction:g}")
-            points = [point for point in result["grid"] if point["friction"] == friction]
-            series.append(Series(label, without_huge(points)))
+        for point in result["grid"]:
+            label = LABELS[name] + ("" if name == "sgld" else f", D = {point['friction']:g}")
+            by_label.setdefault(label, []).append(point)
+    series = [Series(label, without_huge(points)) for label, points in by_label.items()]
     return Panel(f"Search: {contest.title}", "C", measure.QUANTITIES[contest.goal], series)
 
 
 def without_huge(points: list[Point]) -> list[Point]:
     """The points, without the values of those whose errors are astronomic because the step diverges."""
     nothing = {**NO_VALUE, "exact": None}
-    plotted = [all(abs(point[key] or 0.0) < MAX_ERROR for key in ("value", "exact")) for point in points]
-    return [point if shown else {**point, **nothing} for point, shown in zip(points, plotted, strict=True)]
+    huge = [max(abs(point[key] or 0.0) for key in ("value", "exact")) >= MAX_ERROR for point in points]
+    return [{**point, **nothing} if hide else point for point, hide in zip(points, huge, strict=True)]
 
 
 def chosen(by_contest: dict[Contest, Any]) -> Table:
@@ -192,11 +185,10 @@ def chosen(by_contest: dict[Contest, Any]) -> Table:
     rows = []
     for contest, by_dynamics in by_contest.items():
         for name, result in by_dynamics.items():
-            exact, simulated = (
-                [C, "–" if name == "sgld" else D] for C, D in (result["chosen"], result["chosen_simulated"])
-            )
-            exact = ["–", "–"] if name == "sgnht" else exact
-            rows.append([contest.title, LABELS[name], result["alpha"], *exact, *simulated])
+            cells = [*result["chosen"], *result["chosen_simulated"]]
+            for place in {"sgld": (1, 3), "sgnht": (0, 1)}.get(name, ()):  # no friction; no exact errors
+                cells[place] = "–"
+            rows.append([contest.title, LABELS[name], result["alpha"], *cells])
     columns = ["comparison", "dynamics", "α", "C, exact", "D, exact", "C, simulated", "D, simulated"]
     return Table(f"Chosen by exact errors, and by those of {SEARCH_RUNS} simulated runs", columns, rows)
 
@@ -208,12 +200,9 @@ def at_end(result: dict[str, Any]) -> float:
 
 def faster(contest: Contest, by_dynamics: dict[str, Any], full: dict[str, Any]) -> Verdict:
     """Whether SGHMC's exact error is the smaller one at every number of steps."""
-    pairs = [
-        (a["x"], abs(a["exact"]), abs(b["exact"]))
-        for a, b in zip(by_dynamics["sghmc"]["curve"], by_dynamics["sgld"]["curve"], strict=True)
-        if a["exact"] is not None and b["exact"] is not None
-    ]
-    ahead = [x for x, sghmc, sgld in pairs if sghmc < sgld]
+    both = zip(by_dynamics["sghmc"]["curve"], by_dynamics["sgld"]["curve"], strict=True)
+    pairs = [(a, b) for a, b in both if a["exact"] is not None and b["exact"] is not None]
+    ahead = [a["x"] for a, b in pairs if abs(a["exact"]) < abs(b["exact"])]
     limit = 2 / measure.PRECISION
     forced = contest.kind == "decreasing" and min(DECREASING_GRID) > limit
     sghmc, sgld = at_end(by_dynamics["sghmc"]), at_end(by_dynamics["sgld"])
@@ -256,10 +245,9 @@ def faster(contest: Contest, by_dynamics: dict[str, Any], full: dict[str, Any]) 
 def smaller_benefit(by_contest: dict[Contest, Any]) -> Verdict:
     """“though the benefit is not as large as using fix step size”: SGLD's error over SGHMC's in both cases."""
     gain = {}
-    for kind in ("fixed", "decreasing"):
-        for goal in ALPHAS:
-            results = by_contest[Contest(goal, kind, 500)]
-            gain[goal, kind] = at_end(results["sgld"]) / at_end(results["sghmc"])
+    for kind, goal in product(("fixed", "decreasing"), ALPHAS):
+        results = by_contest[Contest(goal, kind, 500)]
+        gain[goal, kind] = at_end(results["sgld"]) / at_end(results["sghmc"])
     holds = all(1 < gain[goal, "decreasing"] < gain[goal, "fixed"] for goal in ALPHAS)
     return Verdict(
         "With decreasing steps SGHMC is still faster than SGLD, though the benefit is not as large as with fixed steps",

@@ -46,20 +46,17 @@ def standardised(size: int, mean: float, seed: int) -> np.ndarray:
     return (x - x.mean()) / x.std() + mean
 
 
-def step_size(size: float | None, scale: float | None, alpha: float | None, kind: str, steps: int):
-    """The step size or schedule that --step-size, or --scale and --alpha with --schedule, ask for."""
-    if size is not None and scale is None and alpha is None:
-        return size
-    if size is None and scale is not None and alpha is not None:
-        return schedules.decreasing(scale, alpha) if kind == "decreasing" else schedules.fixed(scale, alpha, steps)
-    raise InputError("write either --step-size H, or --scale C and --alpha A (with --schedule fixed or decreasing).")
-
-
 def from_options(options: dict[str, Any], *, more: int = 0, **settings) -> dict[str, Any]:
     """Run the experiment with the options of the command line, `more` steps than these, and settings of `gaussian`."""
     options = dict(options)
     size, scale, alpha, kind = (options.pop(name) for name in ("step_size", "scale", "alpha", "schedule"))
-    size = step_size(size, scale, alpha, kind, options["steps"])
+    if [size is None, scale is None, alpha is None] not in ([False, True, True], [True, False, False]):
+        raise InputError(
+            "write either --step-size H, or --scale C and --alpha A (with --schedule fixed or decreasing)."
+        )
+    if size is None:
+        fixed = kind != "decreasing"
+        size = schedules.fixed(scale, alpha, options["steps"]) if fixed else schedules.decreasing(scale, alpha)
     options |= {"dynamics": dynamics_class(options["dynamics"]), "steps": options["steps"] + more}
     return gaussian(step_size=size, **options, **settings)
 
@@ -89,7 +86,6 @@ def gaussian(
     *,
     dynamics,
     step_size,
-    steps: int,
     chains: int,
     integrator: str | None = None,
     friction: float = 10.0,
@@ -107,22 +103,18 @@ def gaussian(
     init_mean: float = 0.0,
     init_var: float = 1.0,
     dtype: str = "float32",
-    thin: int | None = None,
-    progress: bool | None = None,
     scheduler: str | None = None,
     tasks: int | None = None,
-    store: Path | None = None,
-    every: int | None = None,
-    about: dict[str, Any] | None = None,
-    parts: int | None = None,
+    **others: Any,
 ) -> dict[str, Any]:
     """Bias and MSE of the average of θ² over many chains, with standard errors and the exact values.
 
-    With `path` the data stay on disk (in this `column` of a table). `store`, `every`, `about`, `thin` and `parts` are
-    arguments of `strang.sample`, `scheduler` and `tasks` those of `strang.cluster.sample`.
+    With `path` the data stay on disk (in this `column` of a table). `scheduler` and `tasks` are arguments of
+    `strang.cluster.sample`; `others` are those of `strang.sample`.
     """
     in_tasks = scheduler is not None or tasks is not None
-    if in_tasks and (store, every, parts) != (None, None, None):
+    kept = {name: others.pop(name, None) for name in ("store", "every", "about", "parts")}
+    if in_tasks and any(kept[name] is not None for name in ("store", "every", "parts")):
         raise InputError(
             "a run in tasks is not stored in a folder, and its batches are not cut in parts: leave out --store, "
             "--every and --parts, or --scheduler and --tasks."
@@ -143,66 +135,34 @@ def gaussian(
         else:
             rows = data.files(path, columns=column, **batches)
             x, true = on_disk(rows, model, path)
+        others |= {"integrator": integrator, "step_size": step_size, "chains": chains, "burn_in": burn_in, "seed": seed}
+        others |= {"gradient": GRADIENTS[gradient](), "average": square}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", run.RunWarning)  # the result says it
-            stored: dict[str, Any] = {"store": store, "every": every, "about": about, "parts": parts}
-            sample = partial(cluster.sample, scheduler, tasks=tasks) if in_tasks else partial(run.sample, **stored)
-            outcome = sample(
-                model,
-                rows,
-                chosen,
-                integrator=integrator,
-                step_size=step_size,
-                steps=steps,
-                chains=chains,
-                seed=seed,
-                average=square,
-                burn_in=burn_in,
-                gradient=GRADIENTS[gradient](),
-                progress=progress,
-                thin=thin,
-            )
+            sample: Any = partial(cluster.sample, scheduler, tasks=tasks) if in_tasks else partial(run.sample, **kept)
+            outcome = sample(model, rows, chosen, **others)
         result = measured(outcome, true)
     step = spell(chosen, integrator or chosen.default_integrator)
-    # On this model variance reduction removes all gradient noise and leaves the full gradient, unless a sweep's last
-    # batch is shorter: the slopes of its batches differ.
-    noise_free = gradient != "minibatch"
-    order = rows.batch_order
-    known = not order.ragged if noise_free else order.full or order.independent or order.epoch <= EXACT_BATCHES
+    if gradient != "minibatch":
+        # On this model variance reduction removes all gradient noise and leaves the full gradient, unless a sweep's
+        # last batch is shorter: the slopes of its batches differ.
+        batches |= {"batch_size": None, "batch_order": "full"}
+        known = not rows.batch_order.ragged
+    else:
+        known = rows.batch_order.full or rows.batch_order.independent or rows.batch_order.epoch <= EXACT_BATCHES
     result["exact"] = {"bias": None, "mse": None}
     if x is not None and known and is_linear(chosen) and outcome.steps > burn_in:
-        exact = finite_time(
-            step,
-            chosen,
-            data=np.asarray(x, float),
-            batch_size=None if noise_free else batch_size,
-            batch_order="full" if noise_free else batch_order,
-            replacement=replacement,
-            step_size=on_arrays(step_size) if callable(step_size) else step_size,
-            steps=outcome.steps,  # fewer than asked for after Ctrl-C
-            burn_in=burn_in,
-            init_mean=init_mean,
-            init_var=init_var,
-        )
+        sizes = on_arrays(step_size) if callable(step_size) else step_size
+        start: dict[str, Any] = {"init_mean": init_mean, "init_var": init_var}
+        made: dict[str, Any] = {"steps": outcome.steps, "burn_in": burn_in}  # fewer steps than asked for after Ctrl-C
+        exact = finite_time(step, chosen, data=np.asarray(x, float), step_size=sizes, **batches, **made, **start)
         result["exact"] = {"bias": float(exact.bias), "mse": float(exact.mse)}
     if is_linear(chosen):
         result["stability_limit"] = linear.stability_limit(step, chosen, 1.0 + rows.size)
-    settings = {
-        "dynamics": dynamics.__name__.lower(),
-        "integrator": step.name,
-        "friction": friction,
-        "steps": outcome.steps,
-        "interrupted": outcome.interrupted,
-        "chains": chains,
-        "batches": batch_order,
-        "batch_size": batch_size,
-        "data_size": rows.size,
-        "gradient": gradient,
-        "burn_in": burn_in,
-        "seed": seed,
-        "dtype": dtype,
-    }
-    return {**settings, **result}
+    settings = {"dynamics": dynamics.__name__.lower(), "integrator": step.name, "friction": friction}
+    settings |= {"steps": outcome.steps, "interrupted": outcome.interrupted, "chains": chains, "batches": batch_order}
+    settings |= {"batch_size": batch_size, "data_size": rows.size, "gradient": gradient, "burn_in": burn_in}
+    return {**settings, "seed": seed, "dtype": dtype, **result}
 
 
 def truth(model: models.Gaussian, x) -> float:
@@ -276,7 +236,7 @@ def describe(result: dict[str, Any]) -> list[str]:
         f"MSE         {result['mse']:.6g} ± {result['mse_se']:.2g}   {compared('mse')}",
     ]
     if result["kinetic_temperature"] is not None:
-        lines.append(f"kinetic temperature {result['kinetic_temperature']:.5g} (should be 1)")
+        lines.append(f"temperature {result['kinetic_temperature']:.5g} (should be 1)")
     lines.append(f"gradient noise V {result['gradient_noise']:.5g}")
     if "waiting" in result:
         lines.append(f"waiting for data {100 * result['waiting']:.2g} % of the time")

@@ -69,7 +69,7 @@ def responses(h: float | np.ndarray, steps: int) -> np.ndarray:
 
 def second_moments(rows: np.ndarray, order: str) -> np.ndarray:
     """E[(Σ_l f_l δ_l)(Σ_l g_l δ_l)] for all pairs of rows f, g over a whole number of periods; exact."""
-    x = np.asarray(measure.paper_data(), float)
+    x = np.asarray(measure.PAPER_DATA, float)
     if order == "iid":
         period = independent_period(x, measure.BATCH, True, 1.0, 1.0, 1)
     else:
@@ -81,7 +81,7 @@ def second_moments(rows: np.ndarray, order: str) -> np.ndarray:
 
 def drawn_errors(order: str, steps: int, epochs: int, seed: int) -> np.ndarray:
     """The errors δ_l of the gradients of batches drawn by the code that samples: steps x epochs."""
-    x = measure.paper_data()
+    x = measure.PAPER_DATA
     source = data.arrays(x, batch_size=measure.BATCH, batch_order=order)
     keys, batches = random.chain_keys(seed, epochs).batch, source.batch_order
     deviations = source.scale * (x.mean(dtype=float) - x.astype(float))
@@ -171,10 +171,15 @@ def smallest(points: list[Point]) -> Point:
 def figure(effort: Effort, results: list[Any]) -> Figure:
     by_order, by_formula = dict(zip(ORDERS, results, strict=False)), results[-1]
     columns = {"theta": "θ, two epochs", "p": "p, two epochs", "distance": "distance, time 1"}
-    titles = [f"{name} after two epochs ({2 * EPOCH} steps)" for name in "θp"] + ["After time T = 1 (1/h steps)"]
-    y_labels = [f"RMS difference of the mean of {name}" for name in "θp"] + [
-        "RMS distance of the means, √(K Δθ² + Δp²)"
+    labels = [(f"{q} after two epochs ({2 * EPOCH} steps)", f"RMS difference of the mean of {q}") for q in "θp"]
+    labels.append(("After time T = 1 (1/h steps)", "RMS distance of the means, √(K Δθ² + Δp²)"))
+    panels = [
+        Panel(title, "step size h", y_label, [Series(ORDERS[order], by_order[order][name]) for order in ORDERS])
+        for name, (title, y_label) in zip(columns, labels, strict=True)
     ]
+    missed = [Series(label, by_formula[f"{name} theta"], name == "corrected") for name, label in FORMULAS.items()]
+    y_label = "RMS of difference − formula, over that of the difference"
+    panels.append(Panel("What the formulas miss (θ, one reshuffled epoch)", "step size h", y_label, missed))
     powers = [[label, *(exponent(by_order[order][name]) for name in columns)] for order, label in ORDERS.items()]
     return Figure(
         "meanflow",
@@ -190,18 +195,7 @@ def figure(effort: Effort, results: list[Any]) -> Figure:
             "epochs drawn": 40 * effort.runs,
             "start": "any: the difference does not depend on it",
         },
-        [
-            *(
-                Panel(title, "step size h", y_label, [Series(ORDERS[order], by_order[order][name]) for order in ORDERS])
-                for name, title, y_label in zip(columns, titles, y_labels, strict=True)
-            ),
-            Panel(
-                "What the formulas miss (θ, one reshuffled epoch)",
-                "step size h",
-                "RMS of difference − formula, over that of the difference",
-                [Series(FORMULAS[name], by_formula[f"{name} theta"], name == "corrected") for name in FORMULAS],
-            ),
-        ],
+        panels,
         [Table("Power of h in the RMS difference as h → 0 (exact)", ["minibatches", *columns.values()], powers)],
         [first_order(by_formula), commutators(by_formula, by_order), sample_wise(by_order)],
     )
@@ -215,10 +209,8 @@ def first_order(by_formula: dict[str, Any]) -> Verdict:
         "Theorem 12 (appendix J, mean flow)",
         outcome(last["exact"] < MAX_MISSED),
         "independent minibatches over one epoch, p, h → 0",
-        {
-            f"fraction of the difference missed at h = {last['x']:.2g}": last["exact"],
-            "correlation": last["correlation"],
-        },
+        {f"fraction of the difference missed at h = {last['x']:.2g}": last["exact"]}
+        | {"correlation": last["correlation"]},
         "The sum of the gradient errors is the leading term where it is not zero; a sweep through the data makes it "
         "zero, and then the next term decides.",
     )
@@ -236,9 +228,8 @@ def commutators(by_formula: dict[str, Any], by_order: dict[str, Any]) -> Verdict
         f"{formula}, {symbol}: {what}": last[f"{formula} {name}"][key]
         for formula, (name, symbol), (key, what) in product(FORMULAS, COORDINATES.items(), keys.items())
     }
-    numbers["step size"] = last["first"]["x"]
-    distances = by_order["reshuffled"]["distance"]
-    numbers["power of h at fixed T, reshuffled (that of the printed term is 1)"] = exponent(distances)
+    numbers["step size"], power = last["first"]["x"], exponent(by_order["reshuffled"]["distance"])
+    numbers["power of h at fixed T, reshuffled (that of the printed term is 1)"] = power
     instead = "(h²/2) Σ (2l−L−1) [L,ΔV_l] holds instead" if corrected else "nor does (h²/2) Σ (2l−L−1) [L,ΔV_l] hold"
     return verdict(
         "The next term is h ([L,ΔV_1] + [L,ΔV_L]) T",

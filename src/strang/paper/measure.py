@@ -1,7 +1,7 @@
 """Bias and MSE on the paper's Gaussian model, simulated as one grid of chains, each with its exact value beside it."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,16 +36,18 @@ STOPS = tuple(round(10 ** (k / 2)) for k in range(2, 13))  # 10 ... 10^6 by half
 MAX_CHAINS = 10_000  # in one grid: more do not fit into the cache, and run slower
 
 
-def paper_data() -> np.ndarray:
-    return experiment.standardised(SIZE, MEAN, seed=0).astype(np.float32)
-
-
 class Target(NamedTuple):
+    """A Gaussian model with its data. The data of "unit" are the one datum 0, so that U = θ²/2."""
+
     model: models.Gaussian
-    data: np.ndarray
+    rows: np.ndarray
 
 
-PAPER = Target(models.Gaussian(), paper_data())
+TARGETS = {
+    "paper": Target(models.Gaussian(), experiment.standardised(SIZE, MEAN, seed=0).astype(np.float32)),
+    "unit": Target(models.Gaussian(prior_var=2.0, noise_var=2.0, start_var=4.0), np.zeros(1, np.float32)),
+}
+PAPER_DATA = TARGETS["paper"].rows
 
 
 class Scheme(NamedTuple):
@@ -85,30 +87,32 @@ def errors(
     runs: int,
     warm_thermostat: bool = True,
     seed: int = 0,
+    batch_order: str = "iid",
+    target: str = "paper",
 ) -> dict[str, list[list[Point]]]:
     """Bias and MSE of the average of θ² after each number of steps in `stops`, for each cell of a grid.
 
     A cell is a factor C of the step size with its friction; it has `runs` chains. `scheme` has the fields of `Scheme`,
-    `warm_thermostat` says that SGNHT starts where its thermostat ends up.
+    `warm_thermostat` says that SGNHT starts where its thermostat ends up, `target` is a name in `TARGETS`.
     """
-    scheme = Scheme(*scheme)
-    cells = list(zip(scales, frictions, strict=True))
+    scheme, cells = Scheme(*scheme), list(zip(scales, frictions, strict=True))
+    model, rows = TARGETS[target]
+    source = data.arrays(rows, batch_size=BATCH, batch_order=batch_order)
     groups = -(-len(cells) // max(1, MAX_CHAINS // runs))
     group_size = -(-len(cells) // groups)  # equal sizes where possible, to share a compilation
-    by_run = []
+    simulated = np.empty((len(stops), len(cells), runs))
     for i, ends in enumerate(scheme.runs(stops)):
-        by_group = []
         for group, first in enumerate(range(0, len(cells), group_size)):
             scale, friction = np.repeat(cells[first : first + group_size], runs, axis=0).T
-            h, own_seed = scheme.step_size(scale, ends[0]), 1000 * (seed + i) + group
+            h = scheme.step_size(scale, ends[0])
             dynamics = scheme.make_dynamics(friction, h if warm_thermostat else None)
-            wrong = simulated_errors(PAPER, dynamics, scheme.integrator, h, ends, len(scale), own_seed)
-            by_group.append(wrong.reshape(len(ends), -1, runs))
-        by_run.append(np.concatenate(by_group, axis=1))
-    simulated = np.concatenate(by_run)  # stops x cells x runs
+            settings = {"step_size": h, "chains": len(scale), "seed": 1000 * (seed + i) + group}
+            settings["integrator"] = scheme.integrator
+            wrong = simulated_errors(model, source, experiment.truth(model, rows), dynamics, ends, **settings)
+            simulated[i : i + len(ends), first : first + group_size] = wrong.reshape(len(ends), -1, runs)
     points: dict[str, list[list[Point]]] = {goal: [] for goal in POWERS}
     for j, cell in enumerate(cells):
-        for goal, exact in exact_errors(scheme, *cell, stops).items():
+        for goal, exact in exact_errors(scheme, *cell, stops, batch_order, target).items():
             trace = zip(stops, simulated[:, j] ** POWERS[goal], exact, strict=True)
             points[goal].append(
                 [{"x": stop, "steps": stop, **point(each), "exact": value} for stop, each, value in trace]
@@ -116,30 +120,17 @@ def errors(
     return points
 
 
-def simulated_errors(
-    target: Target, dynamics, integrator: str, step_size, stops: list[int], chains: int, seed: int, order: str = "iid"
-) -> np.ndarray:
+def simulated_errors(model, source: data.Data, truth: float, dynamics, stops: list[int], **settings) -> np.ndarray:
     """The errors of the chains' averages of θ²: a row per stop, a column per chain; NaN where it diverged."""
-    model, x = target
     errors = []
+    settings |= {"average": experiment.square, "progress": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", run.RunWarning)  # a result here
-        outcome = run.sample(
-            model,
-            data.arrays(x, batch_size=BATCH, batch_order=order),
-            dynamics,
-            integrator=integrator,
-            step_size=step_size,
-            steps=stops[0],
-            chains=chains,
-            seed=seed,
-            average=experiment.square,
-            progress=False,
-        )
+        outcome = run.sample(model, source, dynamics, steps=stops[0], **settings)
         for stop in stops:
             if stop > outcome.steps:
                 outcome = outcome.more(stop - outcome.steps, progress=False)
-            errors.append(np.where(outcome.alive, outcome.each.mean["average"] - experiment.truth(model, x), np.nan))
+            errors.append(np.where(outcome.alive, outcome.each.mean["average"] - truth, np.nan))
     return np.array(errors)
 
 
@@ -152,39 +143,35 @@ def point(values: np.ndarray) -> Point:
 
 
 def exact_errors(
-    scheme: Scheme, scale: float, friction: float, stops: Sequence[int], order: str = "iid", target: Target = PAPER
+    scheme: Scheme, scale: float, friction: float, stops: Sequence[int], batch_order: str = "iid", target: str = "paper"
 ) -> dict[str, list[float | None]]:
     """The same by theory, without sampling. A thermostat's step is not linear, so SGNHT has no exact values."""
     if scheme.dynamics == "sgnht":
         return {goal: [None] * len(stops) for goal in POWERS}
     exact: dict[str, list[float | None]] = {goal: [] for goal in POWERS}
-    dynamics = scheme.make_dynamics(friction)
+    dynamics, (model, rows) = scheme.make_dynamics(friction), TARGETS[target]
+    settings: dict[str, Any] = {"data": np.asarray(rows, float), "batch_size": BATCH, "batch_order": batch_order}
+    settings |= {"init_var": model.start_var, "prior_var": model.prior_var, "noise_var": model.noise_var}
+    step = spell(dynamics, scheme.integrator)
     for ends in scheme.runs(stops):
-        errors = finite_time(
-            spell(dynamics, scheme.integrator),
-            dynamics,
-            data=np.asarray(target.data, float),
-            batch_size=BATCH,
-            batch_order=order,
-            step_size=scale * ends[0] ** -scheme.alpha
-            if scheme.kind == "fixed"
-            else lambda l: scale * l**-scheme.alpha,
-            steps=ends[-1],
-            init_var=target.model.start_var,
-            prior_var=target.model.prior_var,
-            noise_var=target.model.noise_var,
-            at=ends,
-        )
+        decreasing = power_law(scale, scheme.alpha)
+        h = decreasing if scheme.kind == "decreasing" else decreasing(ends[0])
+        errors = finite_time(step, dynamics, step_size=h, steps=ends[-1], at=ends, **settings)
         for goal in POWERS:
             exact[goal] += finite(getattr(errors, goal))
     return exact
 
 
+def power_law(scale: float, alpha: float) -> Callable[[Any], Any]:
+    """The step sizes C l^−α."""
+    return lambda l: scale * l**-alpha
+
+
 def exact_curves(
-    *, schemes: list[Any], scale: float, friction: float, steps: list[int], order: str, target: Target = PAPER
+    *, schemes: list[Any], scale: float, friction: float, steps: list[int], batch_order: str, target: str = "paper"
 ) -> dict[str, Any]:
     """Exact bias and MSE of each scheme at each number of steps."""
-    curves = [exact_errors(Scheme(*scheme), scale, friction, steps, order, target) for scheme in schemes]
+    curves = [exact_errors(Scheme(*scheme), scale, friction, steps, batch_order, target) for scheme in schemes]
     return {"steps": steps, **{goal: [curve[goal] for curve in curves] for goal in POWERS}}
 
 
@@ -195,7 +182,7 @@ def finite(values) -> list[float | None]:
 
 def lengths(effort: Effort) -> dict[str, int]:
     """The settings of a trace that describe its runs."""
-    return {"runs a point": effort.trace_runs, "longest run": effort.longest}
+    return {"runs per point": effort.trace_runs, "longest run": effort.longest}
 
 
 def stops(effort: Effort, first: int = 100) -> list[int]:
@@ -228,6 +215,11 @@ def rates_panel(
         for i, name in enumerate(names)
     ]
     return Panel(title, "steps L", QUANTITIES[goal], series)
+
+
+def winners(curves: dict[str, Any], goal: str) -> list[int]:
+    """The place of the curve with the least error at each number of steps."""
+    return np.nan_to_num(np.abs(np.array(curves[goal], float)), nan=np.inf).argmin(0).tolist()
 
 
 def last_decade_rate(curves: dict[str, Any], goal: str, place: int, last: int | None = None) -> float:

@@ -16,12 +16,13 @@ KINDS = {REPRODUCED: "good", UNDER_READING: "partly", NOT_REPRODUCED: "bad"}
 SIGNS = {REPRODUCED: "✓", UNDER_READING: "≈", NOT_REPRODUCED: "✗"}
 
 
-def render(figures: list[Figure], verdicts: list[Verdict], about: dict[str, Any]) -> str:
+def render(figures: list[Figure], about: dict[str, Any]) -> str:
     """The page as HTML. `about` comes from `strang.paper.reproduce.about_page`."""
+    verdicts = [verdict for figure in figures for verdict in figure.verdicts]
     return pages.render(
         __package__,
         "page.html",
-        {"duration": duration, "paragraphs": paragraphs, "slug": slug},
+        {"duration": duration, "slug": slug},
         sections=[section(figure, verdicts) for figure in figures],
         verdicts=verdicts,
         counts={**dict.fromkeys(KINDS, 0), **Counter(verdict.verdict for verdict in verdicts)},
@@ -38,9 +39,7 @@ def section(figure: Figure, verdicts: list[Verdict]) -> dict[str, Any]:
         "figure": figure,
         "pictures": [(panel, svg(panel, f"{name}-{i}")) for i, panel in enumerate(figure.panels)],
         "numbers": [numbers(panel) for panel in figure.panels],
-        "verdicts": [
-            (verdict, verdicts.index(verdict) + 1 if verdict in verdicts else 0) for verdict in figure.verdicts
-        ],
+        "verdicts": [(verdict, verdicts.index(verdict) + 1) for verdict in figure.verdicts],
     }
 
 
@@ -55,10 +54,6 @@ def numbers(panel: Panel) -> Table:
                 simulated.add(point["x"])
     rows = [[x, *by_x[x]] for x in sorted(simulated or by_x)]
     return Table(panel.title, [panel.x_label, *(series.label for series in panel.series)], rows)
-
-
-def paragraphs(text: str) -> list[str]:
-    return [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 
 def slug(name: str) -> str:

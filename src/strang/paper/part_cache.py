@@ -6,14 +6,13 @@ package except its drawing: whatever could change the numbers changes the name.
 
 import hashlib
 import json
-import os
 import time
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from strang.paper.figure import Part
-from strang.util.files import replace_file, temporaries
+from strang.util.files import replace_file
 from strang.util.version import versions
 
 DRAWING = ("figures.py", "inline.py", "page.py", "pages.py")  # files that change how numbers look, not what they are
@@ -79,23 +78,4 @@ def store(part: Part, computed: PartResult, folder: Path) -> PartResult:
 
 def load_or_compute(part: Part, folder: Path, fresh: bool = False) -> PartResult:
     """The part's result from the folder, or computed now and stored there; always computed if `fresh`."""
-    stored = None if fresh else load(part, folder)
-    return store(part, compute(part), folder) if stored is None else stored
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Delete the temporary files of reproductions that were killed while they wrote a part."""
-    for path in temporaries(folder, "*.json"):
-        if not is_other_process(int(path.suffix[1:])):
-            path.unlink(missing_ok=True)
-
-
-def is_other_process(pid: int) -> bool:
-    """Whether a process with this number, other than this one, is running: it may still be writing."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return pid != os.getpid()
+    return (None if fresh else load(part, folder)) or store(part, compute(part), folder)

@@ -12,7 +12,7 @@ from strang.paper import unit_precision as unit
 from strang.paper.figure import FULL, QUICK, Effort, Figure, Verdict
 from strang.parallel import dask
 from strang.util.errors import choose
-from strang.util.files import replace_file
+from strang.util.files import remove_leftovers, replace_file
 from strang.util.progress import track
 from strang.util.version import versions
 
@@ -68,13 +68,13 @@ def reproduce(
     chosen = list(dict.fromkeys(each for name in names or ["all"] for each in GROUPS.get(name, [name])))
     folder = out / "parts"
     folder.mkdir(parents=True, exist_ok=True)  # if this fails, better now than after the first part
-    part_cache.remove_leftovers(folder)
+    remove_leftovers(folder, "*.json")
     computed = compute_on_cluster(scheduler, chosen, effort, folder, fresh, progress) if scheduler else 0
     report = compute(chosen, effort, folder, fresh and not computed, progress)
     report = report._replace(reused=report.reused - computed)
     content = results(report)
     replace_file(out / "results.json", json.dumps(content, indent=1, allow_nan=False).encode())
-    replace_file(out / "index.html", page.render(report.figures, report.verdicts, content["about"]).encode())
+    replace_file(out / "index.html", page.render(report.figures, content["about"]).encode())
     return report
 
 
@@ -112,12 +112,8 @@ def agreement(figures: list[Figure]) -> dict[str, Any]:
         for point in series.points
         if point["value"] is not None and point["exact"] is not None and point["se"]
     ]
-    return {
-        "count": len(scores),
-        "within": sum(z <= MAX_STANDARD_ERRORS for z in scores),
-        "tolerance": MAX_STANDARD_ERRORS,
-        "largest": max(scores, default=0.0),
-    }
+    within, largest = sum(z <= MAX_STANDARD_ERRORS for z in scores), max(scores, default=0.0)
+    return {"count": len(scores), "within": within, "tolerance": MAX_STANDARD_ERRORS, "largest": largest}
 
 
 def about_page(report: Report) -> dict[str, Any]:
@@ -137,11 +133,9 @@ def about_page(report: Report) -> dict[str, Any]:
 
 def effort_sentence(effort: Effort) -> str:
     """How much was simulated, compared with the paper."""
-    comparison = (
-        "at least the paper's own counts; Table 1 states its own"
-        if effort.name == FULL.name
-        else "less than the paper's 200 runs of 10⁶ steps; --full makes those"
-    )
+    comparison = "less than the paper's 200 runs of 10⁶ steps; --full makes those"
+    if effort.name == FULL.name:
+        comparison = "at least the paper's own counts; Table 1 states its own"
     return (
         f"{effort.name}: {effort.runs} runs of {effort.steps:,} steps for invariant measures, {effort.trace_runs:,} "
         f"of up to {effort.longest:,} for traces ({comparison})"
@@ -169,11 +163,8 @@ def describe(report: Report, out: Path) -> list[str]:
             f"{points['within']} of {points['count']} simulated points are within {MAX_STANDARD_ERRORS} standard "
             f"errors of their exact values, the farthest at {points['largest']:.2f}"
         )
+    origin = f"all {report.parts} parts were computed now and stored in {out / 'parts'}"
     if report.reused:
-        lines.append(
-            f"{report.reused} of {report.parts} parts were taken from {out / 'parts'} (same code, versions and "
-            "settings; --fresh computes them again)"
-        )
-    else:
-        lines.append(f"all {report.parts} parts were computed now and stored in {out / 'parts'}")
-    return [*lines, f"the page is {out / 'index.html'}, every number is in {out / 'results.json'}"]
+        origin = f"{report.reused} of {report.parts} parts were taken from {out / 'parts'}"
+        origin += " (same code, versions and settings; --fresh computes them again)"
+    return [*lines, origin, f"the page is {out / 'index.html'}, every number is in {out / 'results.json'}"]

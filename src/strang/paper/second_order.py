@@ -1,20 +1,17 @@
 """Bias against step size for every way to deal with gradient noise: which of them restore order 2 under minibatches.
 
-The three targets are those of `targets`. Exact values come from the moments of the Gaussian model, and from a Galerkin
-method for the others.
+Exact values come from the moments of the paper's Gaussian model, and from a Galerkin method for the other targets.
 """
 
-import warnings
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from strang import data, gradients, run
+from strang import data, gradients
 from strang.dynamics import SGHMC, SGNHT
 from strang.integrators.words import spell
-from strang.paper import gaussian as experiment
 from strang.paper import measure
 from strang.paper.figure import Effort, Figure, Part, Verdict
 from strang.paper.targets import PLACES, PRECISIONS, PROBLEMS, Problem
@@ -41,14 +38,11 @@ RISING = ("euler-old", "chen:ABOBA", "opsi4o-mclachlan")  # integrators of order
 
 def parts(effort: Effort) -> list[Part]:
     common = {"steps": effort.steps, "runs": effort.runs}
-    pairs = [(name, policy) for name in PROBLEMS for policy in POLICIES]
-    return [
-        *(
-            Part(f"{name}, {POLICIES[policy]}", biases, {"problem": name, "policy": policy, "seed": seed, **common})
-            for seed, (name, policy) in enumerate(pairs)
-        ),
-        Part("orders of invariant measures", invariant_orders, {"words": list(RISING)}),
-    ]
+    work = [Part("orders of invariant measures", invariant_orders, {"words": list(RISING)})]
+    for seed, (name, policy) in enumerate(product(PROBLEMS, POLICIES)):
+        settings = {"problem": name, "policy": policy, "seed": seed, **common}
+        work.append(Part(f"{name}, {POLICIES[policy]}", biases, settings))
+    return work
 
 
 def invariant_orders(*, words: list[str]) -> dict[str, list[int | str | None]]:
@@ -83,24 +77,12 @@ def simulate(target: Problem, policy: str, sizes: list[float], steps: int, runs:
     """All step sizes as one grid of chains; the first quarter of the steps is burn-in."""
     h = np.repeat(sizes, runs)
     dynamics, integrator, batch_order = method(target, policy, h)
-    anchor = jnp.asarray(target.anchor, jnp.float32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", run.RunWarning)  # a result here
-        result = run.sample(
-            target.model,
-            data.arrays(target.rows, batch_size=None if policy == "full" else target.batch, batch_order=batch_order),
-            dynamics,
-            integrator=integrator,
-            step_size=h,
-            steps=steps,
-            burn_in=steps // 4,
-            chains=len(h),
-            seed=seed,
-            average=experiment.square,
-            gradient=gradients.control_variate(anchor) if policy == "control variate" else gradients.minibatch(),
-            progress=False,
-        )
-    errors = np.where(result.alive, result.each.mean["average"] - target.truth, np.nan)
+    settings = {"integrator": integrator, "step_size": h, "burn_in": steps // 4, "chains": len(h), "seed": seed}
+    if policy == "control variate":
+        settings["gradient"] = gradients.control_variate(jnp.asarray(target.anchor, jnp.float32))
+    batch_size = None if policy == "full" else target.batch
+    source = data.arrays(target.rows, batch_size=batch_size, batch_order=batch_order)
+    errors = measure.simulated_errors(target.model, source, target.truth, dynamics, [steps], **settings)
     return [measure.point(cell) for cell in errors.reshape(len(sizes), runs)]
 
 
@@ -111,39 +93,29 @@ def exact_bias(target: Problem, policy: str, h: float, steps: int) -> float | No
         return None
     dynamics, integrator, batch_order = method(target, policy, h)
     if target.gradients:
-        slopes = target.corrected if policy == "control variate" else target.gradients
-        settings = {"step_size": h, "batch_order": batch_order, **target.galerkin}
+        slopes = target.corrected() if policy == "control variate" else target.gradients
+        settings: dict[str, Any] = {"step_size": h, "batch_order": batch_order, **target.galerkin}
         return measure.finite(galerkin.invariant_average(integrator, dynamics, slopes, **settings) - target.truth)[0]
-    burn_in, length = steps // 4, steps
+    batch_order = "full" if policy == "control variate" else batch_order  # which removes all noise on this model
+    settings = {"batch_size": target.batch, "batch_order": batch_order, "steps": steps, "burn_in": steps // 4}
+    settings |= {"init_mean": target.model.start_mean, "init_var": target.model.start_var}
     if h not in target.simulated:
         period = 2 * len(target.rows) // target.batch
         burn_in = period * int(np.ceil(100 / (target.friction * h * period)))
-        length = 2 * burn_in
-    exact = finite_time(
-        spell(dynamics, integrator),
-        dynamics,
-        data=np.asarray(target.rows, float),
-        batch_size=target.batch,
-        batch_order="full" if policy == "control variate" else batch_order,  # which removes all noise on this model
-        step_size=h,
-        steps=length,
-        burn_in=burn_in,
-        init_mean=target.model.start_mean,
-        init_var=target.model.start_var,
-    )
-    return measure.finite(exact.bias)[0]
+        settings |= {"steps": 2 * burn_in, "burn_in": burn_in}
+    step, rows = spell(dynamics, integrator), np.asarray(target.rows, float)
+    return measure.finite(finite_time(step, dynamics, data=rows, step_size=h, **settings).bias)[0]
 
 
 def figure(effort: Effort, results: list[Any]) -> Figure:
-    *points, orders = results
+    orders, *points = results
     by_policy = iter(points)
     by_problem = {name: {policy: next(by_policy) for policy in POLICIES} for name in PROBLEMS}
     titles = {name: make().title for name, make in PROBLEMS.items()}
-    y_label = "bias of the mean of θ²"
-    panels = []
-    for name, title in titles.items():
-        series = [Series(label, by_problem[name][policy], policy == "iid") for policy, label in POLICIES.items()]
-        panels.append(Panel(title, "step size h", y_label, series))
+    y_label, panels = measure.QUANTITIES["bias"], []
+    for name, by_label in by_problem.items():
+        series = [Series(label, by_label[policy], policy == "iid") for policy, label in POLICIES.items()]
+        panels.append(Panel(titles[name], "step size h", y_label, series))
     for name in ("precisions", "well"):
         full, iid = by_problem[name]["full"], by_problem[name]["iid"]
         series = [
@@ -167,7 +139,7 @@ def figure(effort: Effort, results: list[Any]) -> Figure:
         "gradients and one with noise.",
         {
             "integrator": "chen:ABOBA; NOGIN has its own",
-            "runs a point": effort.runs,
+            "runs per point": effort.runs,
             "steps of a run": effort.steps,
             "start": "a quarter of the steps is burn-in; the paper's model starts from its posterior",
             "D": "10, 3, 2",
@@ -192,8 +164,7 @@ def powers(by_problem: dict[str, Any], policy: str, order: int = 0) -> dict[str,
 
 def extrapolated(points: list[Point], order: int) -> list[Point]:
     """Richardson's combination of each point with that at half its step size."""
-    by_size = {point["x"]: point for point in points}
-    combined = []
+    by_size, combined = {point["x"]: point for point in points}, []
     for h in (h for h in by_size if h / 2 in by_size):
         coarse, fine = by_size[h], by_size[h / 2]
         point: Point = {"x": h, "value": None, "se": None, "exact": None}

@@ -1,8 +1,4 @@
-"""Three one-dimensional targets with known posterior means, on which to measure the effect of gradient noise.
-
-The paper's Gaussian, whose gradient noise is the same everywhere; data of unequal precisions, whose noise grows with
-the distance from the mean; a double well.
-"""
+"""Three one-dimensional targets with known posterior means, on which to measure the effect of gradient noise."""
 
 from collections.abc import Callable
 from functools import cache
@@ -32,8 +28,12 @@ class Problem(NamedTuple):
     exact: tuple[float, ...]  # step sizes with exact values: the simulated ones and smaller ones
     accuracy: float = 1e-12  # of the exact values
     gradients: tuple[Callable, ...] = ()
-    corrected: tuple[Callable, ...] = ()  # with control variates
     galerkin: dict[str, Any] = {}  # noqa: RUF012  (settings of the Galerkin method)
+
+    def corrected(self) -> tuple[Callable, ...]:
+        """The batches' gradients with control variates: g_i(q) − g_i(a) + the mean of the g(a)."""
+        full = float(np.mean([g(self.anchor) for g in self.gradients]))
+        return tuple(lambda q, g=g: g(q) - g(self.anchor) + full for g in self.gradients)
 
 
 def halves(largest: float, count: int) -> tuple[float, ...]:
@@ -41,16 +41,10 @@ def halves(largest: float, count: int) -> tuple[float, ...]:
     return tuple(largest / 2**k for k in range(count))
 
 
-def control_variates(gradients: tuple[Callable, ...], anchor: float) -> tuple[Callable, ...]:
-    """g_i(q) − g_i(a) + the mean of the g(a)."""
-    full = float(np.mean([g(anchor) for g in gradients]))
-    return tuple(lambda q, g=g: g(q) - g(anchor) + full for g in gradients)
-
-
 @cache  # one object for all its parts, so that they share compilations
 def paper() -> Problem:
     """The paper's model, started from its posterior because only the invariant measure is of interest."""
-    x = measure.paper_data()
+    x = measure.PAPER_DATA
     mean, variance = models.Gaussian().posterior(x)
     return Problem(
         title="The paper's Gaussian model: noise the same everywhere",
@@ -88,7 +82,6 @@ def unequal_precisions() -> Problem:
         truth=mean**2 + 1 / total,
         anchor=mean,
         gradients=gradients,
-        corrected=control_variates(gradients, mean),
         simulated=halves(0.4, 5),
         exact=halves(0.4, 9),
         galerkin={"degree": 2},  # exact on affine gradients
@@ -126,7 +119,6 @@ def double_well() -> Problem:
         truth=truth,
         anchor=1.665,
         gradients=gradients,
-        corrected=control_variates(gradients, 1.665),
         simulated=halves(0.4, 4),
         exact=halves(0.4, 6),
         galerkin={"degree": (64, 16), "scale": (0.85, 1.0)},

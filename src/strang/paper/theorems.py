@@ -66,7 +66,7 @@ def parts(effort: Effort) -> list[Part]:
         Part("decreasing steps", proofs.decreasing, {"scale": SCALE, "alphas": ALPHAS, "stops": STOPS}),
         Part("sums of powers", proofs.sums, {"steps": 10**7, "alphas": [0.2, 1 / 3, 0.5]}),
         Part("printed generators", proofs.temperatures, {"sizes": {"SGHMC": 1e-4, "SGLD": 1e-8}}),
-        Part("printed densities", proofs.densities, {"degree": 4}),
+        Part("printed densities", proofs.densities, {}),
         Part("printed commutator", proofs.commutator, {}),
     ]
 
@@ -113,8 +113,7 @@ def figure(effort: Effort, results: list[Any]) -> Figure:
 
 
 def curve(label: str, xs: Sequence[float], values: Sequence[float]) -> Series:
-    pairs = zip(xs, values, strict=True)
-    return Series(label, [{"x": float(x), "value": None, "se": None, "exact": value} for x, value in pairs])
+    return Series(label, measure.with_curve([], [float(x) for x in xs], values))
 
 
 def panels(by_size: dict[str, list[float]], by_length: dict[str, Any], decreasing: list[dict[str, Any]]) -> list[Panel]:
@@ -122,8 +121,8 @@ def panels(by_size: dict[str, list[float]], by_length: dict[str, Any], decreasin
     sizes = [curve(label, STEP_SIZES, by_size[order]) for order, label in BATCH_ORDERS.items()]
     lengths = []
     for order, errors in by_length.items():
-        lengths.append(curve(f"{BATCH_ORDERS[order]}: bias²", LENGTHS, [bias**2 for bias in errors["bias"]]))
-        lengths.append(curve(f"{BATCH_ORDERS[order]}: variance", LENGTHS, errors["variance"]))
+        drawn = {"bias²": [bias**2 for bias in errors["bias"]], "variance": errors["variance"]}
+        lengths += [curve(f"{BATCH_ORDERS[order]}: {what}", LENGTHS, values) for what, values in drawn.items()]
     falling = [curve(f"α = {each['alpha']:.2g}", STOPS, each["iid mse"]) for each in decreasing]
     return [
         Panel("Bias of the invariant measure", "step size h", "relative bias of θ²", sizes),
@@ -138,9 +137,8 @@ def tables(certified: list[dict[str, Any]], leading: dict[str, dict[str, float]]
     columns = ["dynamics", "scheme", "gradients per step", "weak order", "invariant order"]
     orders = [["—" if each[key] is None else each[key] for key in keys] for each in certified]
     constants = [[scheme, *(by_scheme[scheme] for by_scheme in leading.values())] for scheme in SCHEMES]
-    title = "Certified orders with full gradients (invariant: of Var θ on a Gaussian)"
     return [
-        Table(title, columns, orders),
+        Table("Certified orders with full gradients (invariant: of Var θ on a Gaussian)", columns, orders),
         Table("c in Var_h(θ)/Var(θ) = 1 + c h² + …, full gradients", ["scheme", *leading], constants),
     ]
 
@@ -248,8 +246,7 @@ def vanishing_variance(by_length: dict[str, dict[str, list[float]]]) -> Verdict:
 
 def decreasing_bound(decreasing: list[dict[str, Any]]) -> Verdict:
     """How much bias over bound grows in the last decade: if by more than 5 %, no constant makes the bound hold."""
-    growth: dict[str, list[float]] = {"full": [], "iid": []}
-    broken: dict[str, list[float]] = {"full": [], "iid": []}
+    growth, broken = ({"full": list[float](), "iid": list[float]()} for _ in range(2))
     for order, each in product(growth, decreasing):
         before, after = (abs(each[f"{order} bias"][i]) / each["bound"][i] for i in (-2, -1))
         growth[order].append(after / before)
@@ -270,12 +267,10 @@ def decreasing_bound(decreasing: list[dict[str, Any]]) -> Verdict:
 def consistency(decreasing: list[dict[str, Any]]) -> Verdict:
     """Whether the conditions hold, and bias and MSE with independent minibatches fall in every decade."""
     conditions = all(each["consistent"] for each in decreasing)
-    falls = {
-        f"α = {each['alpha']:.3g}": [
-            max(abs(b / a) for a, b in pairwise(each[f"iid {name}"])) for name in ("bias", "mse")
-        ]
-        for each in decreasing
-    }
+    falls = {}
+    for each in decreasing:
+        worst = [max(abs(b / a) for a, b in pairwise(each[f"iid {name}"])) for name in ("bias", "mse")]
+        falls[f"α = {each['alpha']:.3g}"] = worst
     slowest = max(falls, key=lambda name: falls[name][0])
     return verdict(
         "Steps h_l ∝ l^−α with 0 < α < 1 give consistent averages: bias and MSE approach zero",

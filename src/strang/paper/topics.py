@@ -68,45 +68,31 @@ def parts(effort: Effort) -> list[Part]:
     plan, corpus = plan_of(effort), corpus_of(effort.corpus)[0]
     first, second = step_sizes(corpus)
     common = {"steps": plan["steps"], "held_out": plan["held_out"], "corpus": effort.corpus}
+    common["fingerprint"] = corpus.fingerprint
     work = []
     for topics, (label, method) in product(plan["topics"], LABELS.items()):
         scale = {"SGLD": first, "SGRLD": 1.0}.get(label, second)
         factors = (1.0,) if label in DAMPED else SGRLD_FACTORS if method == "SGRLD" else FACTORS
         friction = STRONG / second if label in DAMPED else second / first
-        settings = {
-            "method": method,
-            "sizes": [scale * factor for factor in factors],
-            "friction": friction if method in SECOND_ORDER else None,
-            "topics": topics,
-            "fingerprint": corpus.fingerprint,
-            **common,
-        }
+        settings = {"method": method, "sizes": [scale * factor for factor in factors], "topics": topics, **common}
+        settings["friction"] = friction if method in SECOND_ORDER else None
         work.append(Part(f"{label}, K = {topics}", try_steps, settings))
     return work
 
 
 def try_steps(
-    *,
-    method: str,
-    sizes: list[float],
-    friction: float | None,
-    topics: int,
-    steps: int,
-    held_out: int,
-    corpus: str | None,
-    fingerprint: str,
+    *, method: str, sizes: list[float], steps: int, held_out: int, corpus: str | None, fingerprint: str, **options: Any
 ) -> Rows:
     """A method with every step size: perplexity of single samples along the way, of the last one, and averaged over the
-    second half of the run; the temperature at the end."""
+    second half of the run; the temperature at the end. `options` are the number of topics and the friction."""
     from strang.lda.completion import add_sample, begin, perplexity, score_topics, split
     from strang.lda.fitting import DEFAULTS, job_of
     from strang.lda.settings import completed
 
     train, rest = corpus_of(corpus)[0].split(held_out)
     test = split(rest.gather(np.arange(rest.documents)), seed=0)
-    options = {**DEFAULTS, **METHODS[method], "topics": topics, "batch_size": 100, "friction": friction}
     options |= {"step_size": jnp.asarray(sizes, jnp.float32), "passes": steps * 100 / train.documents}
-    settings = completed(options, train)
+    settings = completed({**DEFAULTS, **METHODS[method], "batch_size": 100, **options}, train)
     job = job_of(settings, train, chains=len(sizes))
     model, alpha = job.program.model, settings["alpha"]
     scores, curves = [begin(test) for _ in sizes], [list[Any]() for _ in sizes]
@@ -145,9 +131,7 @@ def true_perplexity(effort: Effort) -> float | None:
 
 
 def figure(effort: Effort, results: list[Any]) -> Figure:
-    panels: list[Panel] = []
-    tables = [paper_table("K", PAPER)]
-    verdicts: list[Verdict] = []
+    panels, tables, verdicts = list[Panel](), [paper_table("K", PAPER)], list[Verdict]()
     for i, topics in enumerate(plan_of(effort)["topics"] if results else ()):
         by_label = dict(zip(LABELS, results[i * len(LABELS) : (i + 1) * len(LABELS)], strict=True))
         panels += [against_documents(topics, by_label), against_steps(topics, by_label)]
@@ -184,11 +168,10 @@ def point(x: float, value: float | None) -> Point:
 
 
 def against_documents(topics: int, by_label: dict[str, Rows]) -> Panel:
-    chosen = {method: best(by_label[method]) for method in METHODS}
     series = [
         Series(method, [point(x, y) for x, y in row["curve"] if y], method == "SGHMC-S")
-        for method, row in chosen.items()
-        if row
+        for method in METHODS
+        if (row := best(by_label[method]))
     ]
     title = f"K = {topics}: each method at its best step"
     return Panel(title, "documents", "perplexity, one sample", series, log_x=False)
@@ -206,9 +189,8 @@ def best_step_table(effort: Effort, topics: int, by_label: dict[str, Rows]) -> T
     corpus, truth = corpus_of(effort.corpus)[0], true_perplexity(effort)
     rows: list[list[Any]] = []
     for label, tried in by_label.items():
-        row = best(tried) or {}
+        cells = [(best(tried) or {}).get(name) for name in ("step_size", "perplexity", "last", "temperature")]
         broken = [f"{each['step_size']:.3g}" for each in tried if is_broken(each)]
-        cells = [row.get(name) for name in ("step_size", "perplexity", "last", "temperature")]
         rows.append([label, *cells, ", ".join(broken) or "none"])
     source = "a corpus drawn from 20 known topics" if effort.corpus is None else "the user's corpus"
     known = "" if truth is None else f"; the topics it was drawn from have {truth:.0f}"

@@ -123,9 +123,8 @@ def splitting_sgld(averaged: list[dict[str, Any]]) -> Verdict:
 
 def generator(temperature: dict[str, float]) -> Verdict:
     """The temperature at which a generator with 2D (SGLD: 2) samples, beside that of the printed updates."""
-    by_generator, by_update = (
-        [temperature[f"{dynamics} {which}"] for dynamics in ("SGHMC", "SGLD")] for which in ("generator", "update")
-    )
+    by_generator = [temperature[f"{dynamics} generator"] for dynamics in ("SGHMC", "SGLD")]
+    by_update = [temperature[f"{dynamics} update"] for dynamics in ("SGHMC", "SGLD")]
     right = [all(abs(ratio - 1) < CLOSE for ratio in ratios) for ratios in (by_generator, by_update)]
     return verdict(
         "The generators are L_O = −∇U·∇_p + 2D I : ∇_p∇_pᵀ, and with 2 I : ∇∇ᵀ for SGLD",
@@ -140,7 +139,7 @@ def generator(temperature: dict[str, float]) -> Verdict:
 
 
 def densities(stationary: dict[str, float]) -> Verdict:
-    """Whether the printed densities of SGHMC and SGNHT are stationary, even formally."""
+    """Whether the printed densities of SGHMC and SGNHT are kept, even formally."""
     printed, corrected = (
         all(stationary[f"{dynamics} {which}"] < ROUNDING for dynamics in ("SGHMC", "SGNHT"))
         for which in ("printed", "corrected")
@@ -150,9 +149,13 @@ def densities(stationary: dict[str, float]) -> Verdict:
         "Appendix A",
         outcome(printed),
         "as printed; with minus signs they are kept" if corrected else "as printed; nor with minus signs",
-        {f"{name}: largest drift of a moment": stationary[name] for name in stationary if "SGRHMC" not in name},
-        "The printed densities have no integral, and their formal moments are not stationary. With −p·p/2 and "
-        f"−n (ξ−D)²/2 every moment up to degree 4 is{', to rounding.' if corrected else ' to be, but is not.'}",
+        {
+            f"{name}: largest |L*ρ/ρ|, relative to its terms": stationary[name]
+            for name in stationary
+            if "SGRHMC" not in name
+        },
+        "The printed densities have no integral, and their L*ρ is not 0. With −p·p/2 and −n (ξ−D)²/2 it is"
+        + (", to rounding." if corrected else " to be, but is not."),
     )
 
 
@@ -166,7 +169,7 @@ def curvature_force(stationary: dict[str, float]) -> Verdict:
         "Appendix J",
         outcome(False, right),
         "ν_i = ½ p·G⁻¹ (∂_i G) G⁻¹ p" + (", or none" if without else ""),
-        {f"{name}: largest drift of a moment": stationary[name] for name in names},
+        {f"{name}: largest |L*ρ/ρ|, relative to its terms": stationary[name] for name in names},
         f"With this ν the posterior is kept exactly; {effect}." if right else "The posterior is not kept.",
     )
 

@@ -1,4 +1,4 @@
-"""Panels as pictures: one inline SVG each for a page, or all panels of a figure side by side as a PNG.
+"""Pictures: a panel as inline SVG for a page, all panels of a figure side by side as a PNG, groups of bars as a PNG.
 
 The SVG takes its text colour and font from the page around it, so that one picture serves light, dark and print; the
 colours of the series were chosen to stand out from white and from near-black alike. Equal panels give equal bytes.
@@ -19,12 +19,14 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from strang.report.inline import inline_svg
-from strang.report.panels import Panel, Point, Series
+from strang.report.panels import Bars, Panel, Point, Series
 from strang.util.errors import need
+from strang.util.files import replacing
 
 COLOURS = ("#2b7bd4", "#d0660a", "#0f8f6f", "#b452c4", "#d63d5c", "#8a7a10", "#128ba3", "#7a7f87", "#6a5be0")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 WIDTH, HEIGHT = 3.8, 2.5  # inches, without the legend
+MAX_COLUMNS = 4  # of groups of bars
 SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "strang",
@@ -45,7 +47,7 @@ Titles = dict[str, list[str]]  # hover texts of the points of each artist, by th
 
 def svg(panel: Panel, name: str) -> str:
     """Draws the panel as an inline SVG whose ids begin with `name`. Hovering over a point shows its numbers."""
-    with canvas(WIDTH, _height(panel), "none") as figure:
+    with _canvas(WIDTH, _height(panel), "none") as figure:
         titles = _plot(figure.subplots(), panel)
         _legend(figure, panel, loc="outside lower center")
         file = io.StringIO()
@@ -55,7 +57,7 @@ def svg(panel: Panel, name: str) -> str:
 
 def png(panels: list[Panel], path: Path, dpi: int = 144) -> None:
     """Draws the panels side by side, on white."""
-    with canvas(WIDTH * len(panels), max(map(_height, panels)) + 0.2) as figure:
+    with _canvas(WIDTH * len(panels), max(map(_height, panels)) + 0.2) as figure:
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             _plot(axes, panel)
             axes.set_title(textwrap.fill(panel.title, 44), pad=6 + 9 * len(_diverged_series(panel)))
@@ -64,10 +66,32 @@ def png(panels: list[Panel], path: Path, dpi: int = 144) -> None:
         figure.savefig(path, dpi=dpi, metadata={"Software": None})
 
 
+def bars_png(groups: list[Bars], path: Path, dpi: int = 144) -> None:
+    """Draws each group of bars on axes of its own; whiskers are ± one standard deviation."""
+    columns = min(MAX_COLUMNS, len(groups))
+    rows = -(-len(groups) // columns)
+    height = 0.55 + 0.17 * max(len(group.bars) for group in groups)
+    with _canvas(2.7 * columns, height * rows) as figure:
+        places = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for axes, group in zip(places, groups, strict=False):
+            names = [textwrap.shorten(bar.label, 20, placeholder="…") for bar in group.bars]
+            values, whiskers = [bar.value for bar in group.bars], [bar.whisker for bar in group.bars]
+            axes.barh(range(len(names)), values, xerr=whiskers, color=COLOURS[0], alpha=0.7, error_kw={"lw": 1.1})
+            axes.set_yticks(range(len(names)), names)
+            axes.invert_yaxis()
+            axes.set_xlim(0, 1.02 * group.end)
+            axes.locator_params(axis="x", nbins=4)
+            axes.set_title(group.title, fontsize=8)
+        for axes in places[len(groups) :]:
+            axes.set_visible(False)
+        with replacing(path) as temporary:
+            figure.savefig(temporary, format="png", dpi=dpi, metadata={"Software": None})
+
+
 @contextmanager
-def canvas(width: float, height: float, colour: str = "white") -> Iterator[Any]:
+def _canvas(width: float, height: float, colour: str = "white") -> Iterator[Any]:
     """A figure of this size in inches, while Matplotlib has the settings of all our pictures."""
-    with need("matplotlib", "report").rc_context({**SETTINGS}), warnings.catch_warnings():
+    with need("matplotlib", "report").rc_context(SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # only measured here: the browser has more fonts
         yield _matplotlib("figure").Figure(figsize=(width, height), layout="constrained", facecolor=colour)
 
@@ -177,28 +201,23 @@ def _limits(values: np.ndarray, log: bool) -> Limits:
     return (10.0**low, 10.0**high) if log else (low, high)
 
 
-def _fraction(value: Any, limits: Limits, log: bool) -> Any:
-    """The value's place between the limits, from 0 to 1."""
-    low, high, at = (np.log(each) if log else np.asarray(each) for each in (*limits, value))
-    return (at - low) / (high - low)
-
-
 # Drawing
 
 
 def _plot(axes: Any, panel: Panel) -> Titles:
     arrays = [_arrays(panel, series) for series in panel.series]
-    curves = [(x, y) for _, x, *values in arrays for y in values]
-    marks = [(x, label) for x, label in panel.marks if _finite(x) is not None and (x > 0 or not panel.log_x)]
+    marks = [x for x in panel.marks if math.isfinite(x) and (x > 0 or not panel.log_x)]
     limits = (
-        _limits(np.concatenate([[x for x, _ in marks], *(x for x, _ in curves)]), panel.log_x),
-        _limits(np.concatenate([[], *(y for _, y in curves)]), panel.log_y),
+        _limits(np.concatenate([marks, *(x for _, x, *_ in arrays)]), panel.log_x),
+        _limits(np.concatenate([[], *(y for _, _, *values in arrays for y in values)]), panel.log_y),
     )
     _axes(axes, panel, limits)
+    for x in marks:
+        axes.axvline(x, color="#000000", alpha=0.7, lw=0.9, ls=(0, (1, 2)), zorder=1)
     titles: Titles = {}
     for k, drawn in enumerate(arrays):
         titles |= _series(axes, panel, k, drawn, limits[1][0])
-    return titles | _marks(axes, marks, _ink(curves, panel, limits), panel, limits[0])
+    return titles
 
 
 def _axes(axes: Any, panel: Panel, limits: tuple[Limits, Limits]) -> None:
@@ -243,12 +262,8 @@ def _series(axes: Any, panel: Panel, k: int, drawn: Arrays, bottom: float) -> Ti
     negative = np.array([panel.log_y and (point.get("value") or 0) < 0 for point in points], dtype=bool)
     diverged = np.array([_diverged(point) for point in points], dtype=bool)
     above = np.full(len(x), 1.03 + 0.045 * sum(each < k for each in _diverged_series(panel)))
-    marker = {
-        "marker": MARKERS[k % len(MARKERS)],
-        "mew": 0.9,
-        "ms": 5.2 if series.emphasis else 4.4,
-        "zorder": front + 4,
-    }
+    size = 5.2 if series.emphasis else 4.4
+    marker = {"marker": MARKERS[k % len(MARKERS)], "mew": 0.9, "ms": size, "zorder": front + 4}
     hidden = {"marker": "o", "mew": 0.9, "ms": 0.5, "zorder": 6.5, "alpha": 0}  # to hover over
     cross = {"marker": "x", "mew": 1.1, "ms": 4, "transform": axes.get_xaxis_transform()}
     titles = {}
@@ -264,56 +279,6 @@ def _series(axes: Any, panel: Panel, k: int, drawn: Arrays, bottom: float) -> Ti
                 f"{series.label}: x = {number(point['x'])}, {describe(point)}" for point in compress(points, chosen)
             ]
     return titles
-
-
-def _marks(axes: Any, marks: list[tuple[float, str]], ink: np.ndarray, panel: Panel, limits: Limits) -> Titles:
-    """Draws dotted lines, each with its label along it, at the end and on the side where it covers least."""
-    titles: Titles = {}
-    for i, (x, label) in enumerate(sorted(marks)):
-        axes.axvline(x, color="#000000", alpha=0.7, lw=0.9, ls=(0, (1, 2)), zorder=1)
-        if not label:
-            continue
-        titles[f"mark-{i}"] = [label]
-        label = textwrap.shorten(label, 36, placeholder=" …")
-        at, length = float(_fraction(x, limits, panel.log_x)), min(1.0, 0.022 * len(label) + 0.03)
-        boxes = {
-            (side, end): (
-                min(at, at + 0.05 * side),
-                max(at, at + 0.05 * side),
-                (1 - length) * end,
-                length + (1 - length) * end,
-            )
-            for end in (1, 0)
-            for side in (-1, 1)
-        }
-        (side, end), box = min(boxes.items(), key=lambda item: _covered(ink, *item[1]))
-        left, right, low, high = box
-        x_inside, y_inside = np.meshgrid(np.linspace(left, right, 6), np.linspace(low, high, 20))
-        ink = np.concatenate([ink, np.stack([x_inside.ravel(), y_inside.ravel()], axis=1)])
-        text = axes.annotate(
-            label, (x, end), (2.5 * side, 2 - 4 * end), xycoords=axes.get_xaxis_transform(), textcoords="offset points",
-            rotation=90, fontsize=7, ha="right" if side < 0 else "left", va="top" if end else "bottom",
-        )  # fmt: skip
-        text.set(gid=f"mark-{i}", in_layout=False)
-    return titles
-
-
-def _ink(curves: list[tuple[np.ndarray, np.ndarray]], panel: Panel, limits: tuple[Limits, Limits]) -> np.ndarray:
-    """Where curves are, in fractions of the axes: their points and ten places between each two."""
-    places = [np.empty((0, 2))]
-    for x, y in curves:
-        visible = np.isfinite(y)
-        if visible.any():
-            fine, count = np.linspace(0, visible.sum() - 1, 10 * visible.sum()), np.arange(visible.sum())
-            xy = _fraction(x[visible], limits[0], panel.log_x), _fraction(y[visible], limits[1], panel.log_y)
-            places.append(np.stack([np.interp(fine, count, each) for each in xy], axis=1))
-    return np.concatenate(places)
-
-
-def _covered(ink: np.ndarray, left: float, right: float, low: float, high: float) -> float:
-    """How much ink is in a box, which must not be beside the axes."""
-    inside = (ink[:, 0] > left) & (ink[:, 0] < right) & (ink[:, 1] > low) & (ink[:, 1] < high)
-    return float(inside.sum()) + (1000.0 if left < 0 or right > 1.02 else 0.0)
 
 
 def _labels(panel: Panel) -> list[str]:

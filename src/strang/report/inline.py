@@ -53,26 +53,18 @@ def _add_hover_texts(root: ET.Element, titles: dict[str, list[str]]) -> None:
     """Gives every marker its text and a larger, invisible place to point at."""
     for group in root.iter("g"):
         name = group.get("id", "")
-        if name.startswith("mark") and name in titles:
-            group.set("class", "mark")
-            ET.SubElement(group, "title").text = titles[name][0]
-        elif name in titles:
+        if name in titles:
             visible = not name.startswith("curve")
             parents = {child: parent for parent in group.iter() for child in parent}
             for use, text in zip(list(group.iter("use")), titles[name], strict=True):
-                parents[use][parents[use][:].index(use)] = _point(use, text, visible)
+                point = ET.Element("g", {"class": "point"})
+                parents[use][parents[use][:].index(use)] = point
+                ET.SubElement(point, "title").text = text
+                point.extend([use] if visible else [])
+                place = {"cx": use.attrib["x"], "cy": use.attrib["y"], "r": "6" if visible else "4"}
+                ET.SubElement(point, "circle", {**place, "fill": "none", "pointer-events": "all"})
             for defs in [] if visible else list(group.iter("defs")):
                 parents[defs].remove(defs)
-
-
-def _point(use: ET.Element, text: str, visible: bool) -> ET.Element:
-    point = ET.Element("g", {"class": "point"})
-    ET.SubElement(point, "title").text = text
-    if visible:
-        point.append(use)
-    place = {"cx": use.attrib["x"], "cy": use.attrib["y"], "r": "6" if visible else "4"}
-    ET.SubElement(point, "circle", {**place, "fill": "none", "pointer-events": "all"})
-    return point
 
 
 def _rename_ids(root: ET.Element, name: str) -> None:

@@ -18,13 +18,13 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """Axes with series. Log scales show magnitudes; `marks` are vertical lines (x, label), such as stability limits."""
+    """Axes with series. Log scales show magnitudes; `marks` are the x of vertical lines, such as stability limits."""
 
     title: str
     x_label: str
     y_label: str
     series: list[Series]
-    marks: list[tuple[float, str]] = field(default_factory=list)
+    marks: list[float] = field(default_factory=list)
     log_x: bool = True
     log_y: bool = True
 

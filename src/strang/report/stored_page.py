@@ -64,9 +64,8 @@ def tables(result: dict[str, Any]) -> list[Section]:
         table = Table("With Monte Carlo errors", ["name", "average", "error"], rows)
         sections.append(Section("All averages", tables=[table]))
     if mixing and mixing["coordinates"]:
-        table = Table(
-            "Coordinates", list(mixing["coordinates"][0]), [list(row.values()) for row in mixing["coordinates"]]
-        )
+        rows = mixing["coordinates"]
+        table = Table("Coordinates", list(rows[0]), [list(row.values()) for row in rows])
         text = f"{mixing['draws']:,} draws of {mixing['chains']} chains after burn-in, by ArviZ."
         sections.append(Section("How well the chains mix", text, tables=[table]))
     about = {key: value for key, value in result["about"].items() if not isinstance(value, dict)}

@@ -139,7 +139,7 @@ def describe(folder: Path, result: dict[str, Any]) -> list[str]:
         about = f"about {result['nll_validation']:.2f} (quick, some nats too large)"
         lines.append(f"negative log likelihood of held-out images {about}; score it with: strang sbn score {folder}")
     if result["temperature"] is not None:
-        lines.append(f"kinetic temperature {result['temperature']:.3g} (should be 1)")
+        lines.append(f"temperature {result['temperature']:.3g} (should be 1)")
     if result["diverged"]:
         lines.append(f"{result['diverged']} of {result['chains']} chains diverged; write a smaller --step-size")
     if result["model"]:

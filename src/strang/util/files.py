@@ -46,6 +46,24 @@ def temporaries(folder: Path, *names: str) -> list[Path]:
     return [path for path in paths if path.suffix[1:].isdigit()]
 
 
+def remove_leftovers(folder: Path, *names: str) -> None:
+    """Deletes the temporary files of killed processes where no lock keeps others away: not those of running ones."""
+    for path in temporaries(folder, *names):
+        if not is_other_process(int(path.suffix[1:])):
+            path.unlink(missing_ok=True)
+
+
+def is_other_process(pid: int) -> bool:
+    """Whether a process with this number, other than this one, is running: it may still be writing."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return pid != os.getpid()
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Replaces a file atomically: a kill or a full disk leaves the old one."""
     with replacing(path) as temporary:

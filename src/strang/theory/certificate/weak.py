@@ -194,6 +194,12 @@ def _move(step, dynamics, problem, state, sizes, batch_weights, nodes):
     return jax.vmap(over_sizes, (0, 0, None, None))(problem.points, state, sizes, nodes)
 
 
+def potential(problem, batch_weights, position):
+    """U, the two batches weighted."""
+    ridge = problem.offset + jnp.sum(problem.slope * position, axis=-1)
+    return jnp.sum(jnp.asarray(batch_weights)[:, None] * problem.strength * ridge**6)
+
+
 def gradient(problem, batch_weights, position):
     """∇U, the two batches weighted."""
     ridge = problem.offset + jnp.sum(problem.slope * position, axis=-1)
