@@ -7,15 +7,22 @@ word weights: steps are then larger where the parameter is, and mirrored at 0.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from strang.dynamics.fields import setting
+from strang.dynamics.fields import number, setting
+from strang.integrators.exponentials import decay
 from strang.integrators.words import Step
 from strang.util.errors import InputError
+from strang.util.random import jax_key
 from strang.util.trees import Tree, add, axpy, multiply, scale, subtract
+
+SMALLEST = 1e-30  # of a position, whose logarithm may be asked for
+MANY = 1e6  # from here on a Poisson number is as good as normal
 
 
 class SGRLDState(NamedTuple):
@@ -35,6 +42,12 @@ class SGRLD:
     Args:
         inverse_metric: a function from a position to the diagonal of G⁻¹: a tree shaped like the position, each number
             of which depends on its own coordinate alone. By default G⁻¹ = diag(θ).
+        rate: B, for the integrator `cir`, which is exact where the drift is A − B θ with this B: for Gamma(A, B). One
+            number, or one per chain.
+
+    Steps of Euler's kind are of order 1 where the density is smooth at 0. Where it has a pole there, they are far
+    worse: for Gamma(0.3), whose mean `mirrored-euler` has 66 % too large at h = 0.1 and still 14 % at h = 0.0016, as if
+    it were of order 0.35. `split` is off by 3 to 8 % there, and `cir` is the step to choose.
 
     Example:
         >>> state = SGRLD().init(jnp.asarray([4.0]), jnp.zeros(1))
@@ -43,6 +56,7 @@ class SGRLD:
     """
 
     inverse_metric: Callable = setting(identity)
+    rate: Any = number(0.0)
 
     alphabets: ClassVar[dict] = {}
     steps: ClassVar[dict]
@@ -96,8 +110,45 @@ def split(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDState:
     return SGRLDState(jax.tree.map(lambda t, d: jnp.abs(t + (h * (d - 0.5)).astype(t.dtype)), moved, drift))
 
 
+def cir(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDState:
+    """Solves dθ = (A − B θ) dt + √(2θ) dW exactly, the process of Cox, Ingersoll and Ross, with A − B θ the drift here.
+
+    B is `rate`, and more where A would be negative. With c = (1 − e^−Bh)/B, θ' = c/2 times a noncentral χ² of 2A
+    degrees of freedom and noncentrality 2 θ e^−Bh / c, which never leaves the positive numbers.
+    """
+    if dynamics.inverse_metric is not identity:
+        raise InputError("cir solves the metric G⁻¹ = diag(θ) only; write integrator='euler'.")
+    (drift,) = dynamics.drift(state, gradient)
+    solve = partial(solve_cir, h=h, rate=dynamics.rate)
+    return SGRLDState(jax.tree.map(solve, state.position, drift, *noise))
+
+
+def solve_cir(theta, drift, normal, *noise, h, rate):
+    """The position after time h, from normals: one per coordinate, and two whose bits make a key."""
+    gain, kept, scale = cir_law(theta, drift, h, rate)
+    expected = kept / scale  # half of the noncentrality
+    bits = [lax.bitcast_convert_type(z.astype(jnp.float32).ravel()[0], jnp.uint32) for z in noise]
+    first, second = jax.random.split(jax_key(jnp.stack(bits)))
+    # Half of a noncentral χ²: a squared normal and a χ² where that is possible, else a mixture of χ²'s.
+    count = jax.random.poisson(first, jnp.minimum(expected, MANY)).astype(normal.dtype)
+    count = jnp.where(expected < MANY, count, jnp.maximum(expected + jnp.sqrt(expected) * normal, 0))
+    shape = jnp.where(gain < 0.5, gain + count, gain - 0.5)
+    squared = jnp.where(gain < 0.5, 0, (normal + jnp.sqrt(2 * expected)) ** 2 / 2)
+    others = jnp.where(shape > 0, jax.random.gamma(second, jnp.maximum(shape, SMALLEST), dtype=normal.dtype), 0)
+    return jnp.maximum(scale * (squared + others), SMALLEST).astype(theta.dtype)
+
+
+def cir_law(theta, drift, h, rate):
+    """A, θ e^−Bh and c of the process whose drift is `drift` at θ."""
+    toward = drift + rate * theta
+    gain, more = jnp.maximum(toward, 0), jnp.maximum(-toward, 0) / jnp.maximum(theta, SMALLEST)
+    x = (rate + more) * h
+    return gain, theta * jnp.exp(-x), h * decay(x)
+
+
 SGRLD.steps = {
     "euler": Step("euler", euler, order=1, gradients=1, noises=1),
     "mirrored-euler": Step("mirrored-euler", mirrored_euler, order=1, gradients=1, noises=1, smooth=False),
     "split": Step("split", split, order=1, gradients=1, noises=1, smooth=False),
+    "cir": Step("cir", cir, order=1, gradients=1, noises=3, smooth=False),
 }
