@@ -10,6 +10,7 @@ from strang.util.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from strang import calibration as calibration
+    from strang import coordinates as coordinates
     from strang import data as data
     from strang import gradients as gradients
     from strang import lda as lda
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from strang.theory import certificate as certificate
     from strang.util.errors import InputError as InputError
 
-_MODULES = ("calibration", "data", "gradients", "lda", "models", "parallel", "sbn", "schedule", "theory")
+_MODULES = ("calibration", "coordinates", "data", "gradients", "lda", "models", "parallel", "sbn", "schedule", "theory")
 _HOMES = {
     **{name: f"strang.{name}" for name in _MODULES},
     **dict.fromkeys(("SGHMC", "SGLD", "SGNHT", "SGRHMC", "SGRLD"), "strang.dynamics"),

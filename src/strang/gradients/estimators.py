@@ -78,7 +78,9 @@ class ControlVariate(Minibatch):
         point = self.anchor
         if point is None:
             iterations, tolerance = self.iterations, self.tolerance
-            point = find_mode(model, data, position, iterations=iterations, tolerance=tolerance, progress=progress)
+            point = find_mode(
+                model, data, position, iterations=iterations, tolerance=tolerance, progress=progress, what="the anchor"
+            )
         shapes = [[np.shape(leaf) for leaf in jax.tree.leaves(tree)] for tree in (point, position)]
         if not alike(point, position) or shapes[0] != shapes[1]:
             given, expected = (jax.tree.map(np.shape, tree) for tree in (point, position))

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from strang.data.batches import Batch, CutBatch, Data
 from strang.util import random
@@ -72,6 +73,21 @@ def full_potential(model, data: Data, position: Tree):
         data,
         lambda rows, weights, k: potential(model, position, Batch(rows, weights, 1.0)),
         -model.log_prior(position),
+    )
+
+
+def full_hessian(model, data: Data, position: Tree):
+    """The matrix of second derivatives of U over all data, in chunks; coordinates in the order of `ravel_pytree`."""
+    flat, unravel = ravel_pytree(position)
+
+    def matrix(potential):
+        slope = jax.grad(lambda vector: potential(unravel(vector)))
+        return jax.lax.map(lambda e: jax.jvp(slope, (flat,), (e,))[1], jnp.eye(len(flat), dtype=flat.dtype))
+
+    return _sweep(
+        data,
+        lambda rows, weights, k: matrix(lambda theta: potential(model, theta, Batch(rows, weights, 1.0))),
+        matrix(lambda theta: -model.log_prior(theta)),
     )
 
 

@@ -11,8 +11,10 @@ from strang.util.progress import track
 from strang.util.trees import Tree
 
 
-def find_mode(model, data: Data, start: Tree, *, iterations: int, tolerance: float, progress: bool | None) -> Tree:
-    """A position where the full gradient is `tolerance` of what it was, or after `iterations` of L-BFGS."""
+def find_mode(
+    model, data: Data, start: Tree, *, iterations: int, tolerance: float, progress: bool | None, what: str
+) -> Tree:
+    """A position where the full gradient is `tolerance` of what it was, or after `iterations` of L-BFGS, for `what`."""
     solver = optax.lbfgs()
 
     @jax.jit
@@ -24,12 +26,12 @@ def find_mode(model, data: Data, start: Tree, *, iterations: int, tolerance: flo
         return optax.apply_updates(point, updates), state, optax.tree.norm(slope)
 
     point, state, first = start, solver.init(start), None
-    for _ in track(range(iterations), "seeking the control variates' anchor", progress):
+    for _ in track(range(iterations), f"seeking {what}", progress):
         moved, state, norm = jax.block_until_ready(iterate(point, state, data))
         data.check()
         first = norm if first is None else first
         if not np.isfinite(norm):
-            raise InputError("the search for an anchor left the finite numbers; write control_variate(anchor=...).")
+            raise InputError(f"the search for {what} left the finite numbers; give it, or another start.")
         if norm <= tolerance * first or norm == 0:
             break
         point = moved

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from strang.coordinates import Coordinates
 from strang.data.batches import Data
 from strang.dynamics.base import Dynamics
 from strang.gradients.estimators import Minibatch
@@ -44,6 +45,7 @@ def sample(
     average: Average = position_itself,
     gradient: Minibatch | None = None,
     init: Any = None,
+    coordinates: Coordinates | str | None = None,
     thin: int | None = None,
     progress: bool | None = None,
 ) -> Run:

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from strang.run import arviz, health, summary
 from strang.run.driver import Observer, Outcome, drive, joined
 from strang.sampling import averages
-from strang.sampling.chain import Chain
+from strang.sampling.chain import Chain, position_of
 from strang.sampling.request import MAX_STEPS, Job
 from strang.schedule import as_schedule
 from strang.storage.manifest import MAX_SERIES_VALUES
@@ -44,6 +45,7 @@ class Run:
         rhat: R-hat of the chains' batch means, coordinate by coordinate; about 1 where chains agree.
         each: averages and errors chain by chain.
         samples: the thinned positions after burn-in, if `thin` was given: chain first, then draw.
+        positions: where the chains are, chain first.
         temperature: the mean temperature of the momentum; should be 1, and is above where gradients are noisy. None
             for dynamics without momentum.
         gradient_noise: the measured variance V of the minibatch gradient, coordinate by coordinate.
@@ -118,6 +120,10 @@ class Run:
             return None
         first = max(0, int(self.job.inputs.burn_in) // self.job.thin - self.first_draw)
         return jax.tree.map(lambda draws: np.swapaxes(draws[first:], 0, 1), self.draws)
+
+    @property
+    def positions(self) -> Tree:
+        return jax.vmap(partial(position_of, self.job.inputs))(self.chain.state)
 
     @property
     def first_draw(self) -> int:

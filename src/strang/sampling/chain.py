@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from strang.coordinates import InCoordinates
 from strang.data.batches import Batch, CutBatch, Data, cut
 from strang.data.orders import Stream
 from strang.gradients.variance import noise_variance, split_variance
@@ -54,6 +55,7 @@ class Inputs(NamedTuple):
     schedule: Any
     shared: Any
     burn_in: jax.Array
+    coordinates: Any  # None where chains move what the model sees
     parts: jax.Array  # as the program has it, but known at run time only; see `Exchange.reduce`
 
 
@@ -83,11 +85,21 @@ def draw_block_length(step: Step, data: Data, position: Tree, chains: int) -> in
     return length
 
 
-def observe(program: Program, dynamics, state) -> Tree:
+def position_of(inputs: Inputs, state) -> Tree:
+    """What the model sees of one chain."""
+    return state.position if inputs.coordinates is None else inputs.coordinates(state.position)
+
+
+def estimator_of(program: Program, inputs: Inputs):
+    """The gradient as a function of what the chains move."""
+    return program.estimator if inputs.coordinates is None else InCoordinates(program.estimator, inputs.coordinates)
+
+
+def observe(program: Program, inputs: Inputs, dynamics, state) -> Tree:
     """The values that are averaged, of one chain."""
     values = {}
     if program.average is not None:
-        values["average"] = jax.tree.map(jnp.asarray, program.average(state.position))
+        values["average"] = jax.tree.map(jnp.asarray, program.average(position_of(inputs, state)))
     if hasattr(dynamics, "temperature"):
         values["temperature"] = dynamics.temperature(state)
     widest = jnp.result_type(jnp.float32, *jax.tree.leaves(values))  # which the weights' sum must not be behind
@@ -101,9 +113,9 @@ def begin(program: Program, inputs: Inputs, keys, positions: Tree) -> Chain:
 
     def one(dynamics, key, position):
         normals = random.normals(key, jnp.uint32(0), position, 1)[0]
-        state = dynamics.init(position, normals)
+        state = dynamics.init(position if inputs.coordinates is None else inputs.coordinates.inverse(position), normals)
         carried = program.estimator.start(program.model, inputs.data, position)
-        return state, carried, averages.start(observe(program, dynamics, state))
+        return state, carried, averages.start(observe(program, inputs, dynamics, state))
 
     out_axes = (0, 0, averages.CHAIN_AXES)
     state, carried, average = jax.vmap(one, (axis, 0, 0), out_axes)(inputs.dynamics, keys.start, positions)
@@ -176,7 +188,8 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
         sums = jax.vmap(averages.accumulate, (0, 0, 0 if h.ndim else None, 0))(sums[0], sums[1], weight, values)
         if trace is not None:
             slot = (l - begin - 1) // thin
-            trace = jax.tree.map(lambda kept, x: kept.at[slot].set(x), trace, state.position)
+            positions = jax.vmap(partial(position_of, inputs))(state)
+            trace = jax.tree.map(lambda kept, x: kept.at[slot].set(x), trace, positions)
         return state, carried, alive & finite, jnp.where(died, l, diverged_at), sums, trace
 
     def run(chain, stop, trace):
@@ -225,22 +238,22 @@ def make_step(program: Program, inputs: Inputs, l, h, state, carried, drawn: Dra
     A chain that has left the finite numbers cannot come back, so nothing need be done to keep it where it is; its sums
     are not used. Undoing its last step would cost every step of a large model another pass over memory.
     """
-    data, exchange = inputs.data, program.exchange
+    data, exchange, estimator = inputs.data, program.exchange, estimator_of(program, inputs)
 
     def one(dynamics, state, carried, h, drawn: Draws):
-        carried = program.estimator.refresh(program.model, data, carried, state.position, l)
+        carried = estimator.refresh(program.model, data, carried, state.position, l)
         if program.parts > 1:
             reduce = partial(exchange.reduce, program.parts, inputs.parts)
             batch: Any = CutBatch(data, drawn.numbers, drawn.following, reduce)
         else:
             batch = Batch(drawn.rows, drawn.weights, data.scale, drawn.numbers)
-        carried = program.estimator.visit(program.model, carried, state.position, batch, drawn.keys)
+        carried = estimator.visit(program.model, carried, state.position, batch, drawn.keys)
 
         def gradient(position):
-            return program.estimator(program.model, data, inputs.shared, carried, position, batch, drawn.keys)
+            return estimator(program.model, data, inputs.shared, carried, position, batch, drawn.keys)
 
         state = program.step(dynamics, state, h, gradient, drawn.normals)
-        values = observe(program, dynamics, state)
+        values = observe(program, inputs, dynamics, state)
         return state, carried, is_finite(state, values), values
 
     axes = (0 if program.grid else None, 0, 0, 0 if h.ndim else None, draw_axes(program, data))
@@ -317,7 +330,7 @@ def materialise(function, count):
 
 def measure_variance(program: Program, inputs: Inputs, chain: Chain) -> Chain:
     """From the last sum block of the burn-in on, add a measurement of the gradient's variance at the start of each."""
-    data = inputs.data
+    data, estimator = inputs.data, estimator_of(program, inputs)
     order = data.batch_order
     if order.full or (isinstance(order, Stream) and data.batch_size == 1):
         return chain
@@ -325,13 +338,13 @@ def measure_variance(program: Program, inputs: Inputs, chain: Chain) -> Chain:
     def measured():
         def one(key, carried, position):
             key = random.fold(key, chain.step)
-            given = program.estimator, program.model, data, inputs.shared, carried, position
+            given = estimator, program.model, data, inputs.shared, carried, position
             if isinstance(order, Stream):
                 return split_variance(*given, chain.step, key)
             return noise_variance(*given, key)
 
         carried = jax.vmap(
-            lambda carried, position: program.estimator.refresh(program.model, data, carried, position, chain.step + 1)
+            lambda carried, position: estimator.refresh(program.model, data, carried, position, chain.step + 1)
         )(chain.carried, chain.state.position)
         values = jax.vmap(one)(chain.keys.probe, carried, chain.state.position)
         add = jax.vmap(lambda alive, total, value: jax.tree.map(lambda t, v: t + jnp.where(alive, v, 0), total, value))

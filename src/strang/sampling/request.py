@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from strang.coordinates import make as make_coordinates
 from strang.data.batches import Data
 from strang.dynamics.base import Dynamics
 from strang.dynamics.fields import PER_CHAIN, PER_COORDINATE, numbers
@@ -54,6 +55,7 @@ def prepare(
     burn_in: int = 0,
     gradient: Minibatch | None = None,
     init: Any = None,
+    coordinates: Any = None,
     thin: int | None = None,
     parts: int | None = None,
     mesh: tuple[int, int] = (1, 1),
@@ -89,7 +91,10 @@ def prepare(
     program = Program(model, step, estimator, average, chains, block, grid, parts)
     check_starts(model, data, positions)
     shared = estimator.prepare(model, data, position, progress)
-    inputs = Inputs(data, dynamics, schedule, shared, jnp.uint32(burn_in), jnp.int32(parts))
+    if coordinates not in (None, "none") and getattr(dynamics, "positive", False):
+        raise InputError(f"{type(dynamics).__name__} moves positive numbers; leave out coordinates=.")
+    change = make_coordinates(coordinates, model, data, position, progress)
+    inputs = Inputs(data, dynamics, schedule, shared, jnp.uint32(burn_in), change, jnp.int32(parts))
     chain = jax.block_until_ready(begin(program, inputs, keys, positions))
     data.check()
     return Job(program, inputs, chain, steps, thin, mesh)

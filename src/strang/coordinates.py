@@ -1,0 +1,192 @@
+"""The change of variables in which a model is sampled: chains move z, and the model sees position = coordinates(z).
+
+A constant mass matrix is a linear change of variables, so that no dynamics has to know of it: words, orders and
+certificates stay as they are. Starts, averages, draws and estimators' anchors are positions; the state of a chain is z.
+Coordinates are pytrees: their numbers are inputs of compiled code, and others of the same shapes share a compilation.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from strang.data.batches import Batch, Data
+from strang.gradients.full import full_hessian
+from strang.gradients.mode import find_mode
+from strang.util.errors import InputError, choose
+from strang.util.trees import Tree, add, multiply, subtract
+
+MAX_DENSE = 2000  # coordinates of which a dense scale is made
+MIN_EIGENVALUE = 1e-10  # of a Hessian with ones on its diagonal, below which a direction is taken to be flat
+ITERATIONS, TOLERANCE = 500, 1e-6  # of the search for the mode
+
+
+class Coordinates(Protocol):
+    """An invertible map from what chains move to positions; a frozen dataclass, registered as a pytree."""
+
+    def __call__(self, z: Tree) -> Tree:
+        """The position."""
+
+    def inverse(self, position: Tree) -> Tree:
+        """z, a tree like the position."""
+
+    def pull_back(self, z: Tree, gradient: Tree) -> Tree:
+        """∇U as a function of z, from that at the position; with −∇ log |det| where the map is not linear."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Diagonal:
+    """position = centre + scale z, coordinate by coordinate.
+
+    Attributes:
+        centre: a tree like the position.
+        scale: positive numbers like it, such as posterior standard deviations.
+
+    Example:
+        >>> coordinates = Diagonal(centre=jnp.asarray([1.0, 2.0]), scale=jnp.asarray([10.0, 0.1]))
+        >>> coordinates(jnp.ones(2))
+        Array([11. ,  2.1], dtype=float32)
+    """
+
+    centre: Tree
+    scale: Tree
+
+    def __call__(self, z: Tree) -> Tree:
+        return add(self.centre, multiply(self.scale, z))
+
+    def inverse(self, position: Tree) -> Tree:
+        return jax.tree.map(jnp.divide, subtract(position, self.centre), self.scale)
+
+    def pull_back(self, z: Tree, gradient: Tree) -> Tree:
+        return multiply(self.scale, gradient)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Dense:
+    """position = centre + factor z, all coordinates together.
+
+    Attributes:
+        centre: a tree like the position.
+        factor: a square matrix, such as a root of the posterior's covariance matrix.
+        inverse_factor: its inverse.
+    """
+
+    centre: Tree
+    factor: Any
+    inverse_factor: Any
+
+    def __call__(self, z: Tree) -> Tree:
+        return add(self.centre, self._times(self.factor, z))
+
+    def inverse(self, position: Tree) -> Tree:
+        return self._times(self.inverse_factor, subtract(position, self.centre))
+
+    def pull_back(self, z: Tree, gradient: Tree) -> Tree:
+        return self._times(self.factor.T, gradient)
+
+    def _times(self, matrix, tree: Tree) -> Tree:
+        vector, unravel = ravel_pytree(tree)
+        return unravel((matrix @ vector).astype(vector.dtype))
+
+
+def make(coordinates: Any, model, data: Data, position: Tree, progress: bool | None) -> Any:
+    """The coordinates that the caller meant: an object, or a name; None for those of the model itself."""
+    if coordinates is None or coordinates == "none":
+        return None
+    if isinstance(coordinates, str):
+        if coordinates not in ("dense", "diagonal"):
+            raise choose("coordinates", coordinates, ("dense", "diagonal", "none"))
+        return whitened(model, data, position, dense=coordinates == "dense", progress=progress)
+    if isinstance(coordinates, type) or not all(hasattr(coordinates, name) for name in ("inverse", "pull_back")):
+        raise InputError(
+            f"coordinates is {coordinates!r}; write 'dense', 'diagonal', 'none', or "
+            "strang.coordinates.Diagonal(centre=..., scale=...)."
+        )
+    coordinates = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(float)), coordinates)
+    check_inverse(coordinates, position)
+    return coordinates
+
+
+def whitened(model, data: Data, position: Tree, *, dense: bool, progress: bool | None = None) -> Diagonal | Dense:
+    """Coordinates with unit curvature at the posterior's mode, which is sought from a position.
+
+    Args:
+        model: what is sampled; its log likelihood is differentiated twice.
+        data: rows; they are gone through some ten to hundred times.
+        position: where the search begins.
+        dense: whether coordinates are mixed, for at most 2000 of them, or each only scaled.
+        progress: whether to show a progress bar; None: on a terminal.
+
+    Raises:
+        InputError: there is no mode, or a direction in which the posterior is flat there.
+    """
+    flat, unravel = ravel_pytree(position)
+    if hasattr(model, "likelihood_gradient"):
+        raise InputError(f"{type(model).__name__} has a gradient of its own; write coordinates='none', or an object.")
+    if data.batch_order.shared and not data.batch_order.full:
+        raise InputError("a loader's data cannot be gone through at will; write coordinates='none', or an object.")
+    if len(flat) > MAX_DENSE:
+        raise InputError(
+            f"there are {len(flat):,} coordinates, more than the {MAX_DENSE:,} whose curvature is computed."
+        )
+    search = partial(find_mode, iterations=ITERATIONS, tolerance=TOLERANCE, what="the mode")
+    mode = search(model, data, position, progress=progress)
+    hessian = np.asarray(jax.jit(full_hessian, static_argnums=0)(model, data, mode), np.float64)
+    data.check()
+    curvature = np.diag(hessian)
+    if not np.isfinite(hessian).all() or not (curvature > 0).all():
+        raise InputError(
+            "the posterior has no curvature at the mode that was found, so there is no scale to take from it: look for "
+            "parameters that the data and the prior leave free; or write coordinates='none'."
+        )
+    scale = curvature**-0.5
+    if not dense:
+        return Diagonal(mode, unravel(jnp.asarray(scale, flat.dtype)))
+    values, vectors = np.linalg.eigh(hessian * scale * scale[:, None])  # ones on the diagonal: rounded least
+    if values.min() < MIN_EIGENVALUE * values.max():
+        raise InputError(
+            "the posterior is flat in a direction at the mode that was found: look for parameters of which only a sum "
+            "or difference matters, or give them a prior; or write coordinates='diagonal'."
+        )
+    factor = scale[:, None] * vectors * values**-0.5
+    inverse = (vectors * values**0.5).T / scale
+    return Dense(mode, jnp.asarray(factor, flat.dtype), jnp.asarray(inverse, flat.dtype))
+
+
+def check_inverse(coordinates: Any, position: Tree) -> None:
+    """Whether there is a way back, at this position."""
+    try:
+        again = coordinates(coordinates.inverse(position))
+        near = jax.tree.map(lambda x, y: bool(jnp.all(jnp.abs(x - y) <= 1e-3 * (1 + jnp.abs(y)))), again, position)
+    except (TypeError, ValueError) as error:
+        message = str(error).splitlines()[0]
+        raise InputError(f"coordinates do not fit the position ({type(error).__name__}: {message}).") from error
+    if not all(jax.tree.leaves(near)):
+        raise InputError("coordinates cannot be inverted at the start; give positive scales, or a factor of full rank.")
+
+
+@dataclass(frozen=True)
+class InCoordinates:
+    """An estimator of the gradient as a function of z; what it carries and shares is in the model's own variables."""
+
+    estimator: Any
+    coordinates: Any
+
+    def start(self, model, data: Data, z: Tree):
+        return self.estimator.start(model, data, self.coordinates(z))
+
+    def visit(self, model, carried, z: Tree, batch: Batch, key):
+        return self.estimator.visit(model, carried, self.coordinates(z), batch, key)
+
+    def refresh(self, model, data: Data, carried, z: Tree, l):
+        return self.estimator.refresh(model, data, carried, self.coordinates(z), l)
+
+    def __call__(self, model, data: Data, shared, carried, z: Tree, batch: Batch, key) -> Tree:
+        gradient = self.estimator(model, data, shared, carried, self.coordinates(z), batch, key)
+        return self.coordinates.pull_back(z, gradient)

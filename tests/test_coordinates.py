@@ -1,0 +1,181 @@
+"""Coordinates: what chains move is another thing than what the model sees, and nobody but the chain notices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import strang
+from strang.coordinates import Dense, Diagonal, whitened
+from strang.gradients.full import full_potential
+from strang.sampling.chain import advance_alone
+from strang.storage.store import named_leaves
+from strang.util.errors import InputError
+
+RNG = np.random.default_rng(0)
+ROWS = (RNG.normal(size=(200, 3)) * [100.0, 1.0, 0.01] + [50.0, 0, 0]).astype(
+    np.float32
+)  # with unequal, shifted columns
+TARGETS = (ROWS @ [0.02, 1.0, 30.0] + RNG.normal(size=200)).astype(np.float32)
+MODEL = strang.Model(
+    lambda q: -jnp.sum(q["w"] ** 2) / 2e4 - q["b"] ** 2 / 2e4,
+    lambda q, row: -((row[1] - row[0] @ q["w"] - q["b"]) ** 2) / 2,
+    init={"w": np.zeros(3, np.float32), "b": np.zeros((), np.float32)},
+)
+
+
+def data(order="full", size=None):
+    return strang.data.arrays((ROWS, TARGETS), batch_order=order, batch_size=size)
+
+
+def posterior():
+    """Mean and covariance matrix of (b, w), in closed form and in the order of `ravel_pytree`."""
+    x = np.column_stack([np.ones(200), ROWS]).astype(float)
+    precision = x.T @ x + np.eye(4) / 1e4
+    return np.linalg.solve(precision, x.T @ TARGETS), np.linalg.inv(precision)
+
+
+SETTINGS = {"step_size": 0.3, "steps": 4000, "burn_in": 200, "chains": 20, "progress": False}
+
+
+def moments(q):
+    flat = ravel_pytree(q)[0]
+    centred = flat - jnp.asarray(posterior()[0], jnp.float32)
+    return {"mean": flat, "square": centred**2}
+
+
+def test_a_model_of_any_scale_is_sampled_with_one_step_size():
+    """Means and variances of a linear regression within 5 errors of the exact ones, at the exact step's variance bias;
+    in the model's own variables the same step diverges."""
+    run = strang.sample(MODEL, data(), strang.SGHMC(1.5), coordinates="dense", average=moments, **SETTINGS)
+    mean, covariance = posterior()
+    ratio = strang.theory.variance_ratio(strang.spell(strang.SGHMC, "chen:ABOBA"), strang.SGHMC(1.5), 1.0, 0.3)
+    assert (np.abs(run.average["mean"] - mean) < 5 * run.error["mean"] + 1e-3 * np.sqrt(np.diag(covariance))).all()
+    variance = float(ratio) * np.diag(covariance)
+    assert (np.abs(run.average["square"] - variance) < 5 * run.error["square"] + 0.01 * variance).all()
+    assert run.temperature == pytest.approx(1, abs=0.05)
+    with pytest.warns(strang.DivergenceWarning):
+        strang.sample(MODEL, data(), strang.SGHMC(1.5), average=None, **SETTINGS)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_curvature_at_the_mode_is_one(dense):
+    found = whitened(MODEL, data(), MODEL.init, dense=dense)
+    np.testing.assert_allclose(ravel_pytree(found.centre)[0], posterior()[0], rtol=2e-3, atol=1e-3)
+
+    def potential(vector):
+        return full_potential(MODEL, data(), found(ravel_pytree(found.centre)[1](vector)))
+
+    hessian = jax.hessian(potential)(jnp.zeros(4))
+    np.testing.assert_allclose(np.diag(hessian), 1, rtol=1e-3)
+    if dense:
+        np.testing.assert_allclose(hessian, np.eye(4), atol=2e-3)
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "dense"])
+def test_gradients_are_pulled_back(kind):
+    """As automatic differentiation of U(coordinates(z)) has it, and the way back leads back."""
+    with jax.enable_x64():
+        position = {"w": jnp.asarray([1.0, 2.0, 3.0]), "b": jnp.asarray(0.5)}
+        factor = np.random.default_rng(0).normal(size=(4, 4)) + 3 * np.eye(4)
+        scale = jax.tree.map(lambda x: 1 + jnp.abs(x), position)
+        found = {
+            "diagonal": Diagonal(position, scale),
+            "dense": Dense(position, jnp.asarray(factor), jnp.asarray(np.linalg.inv(factor))),
+        }[kind]
+
+        def potential(q):
+            return jnp.sum(jnp.cos(q["w"])) * q["b"] ** 2
+
+        z = {"w": jnp.asarray([0.3, -1.0, 0.2]), "b": jnp.asarray(-0.4)}
+        expected = jax.grad(lambda z: potential(found(z)))(z)
+        pulled = found.pull_back(z, jax.grad(potential)(found(z)))
+        again = found.inverse(found(z))
+        for one, other in ((expected, pulled), (z, again)):
+            np.testing.assert_allclose(ravel_pytree(one)[0], ravel_pytree(other)[0], rtol=1e-12)
+
+
+def test_estimators_and_orders_work_in_coordinates():
+    """Control variates leave little noise in whitened coordinates; sweeps keep the temperature near 1."""
+    mean, covariance = posterior()
+    for order, gradient in (("iid", strang.gradients.control_variate()), ("symmetric", strang.gradients.svrg(50))):
+        run = strang.sample(
+            MODEL,
+            data(order, 20),
+            strang.SGHMC(1.5),
+            coordinates="dense",
+            gradient=gradient,
+            **{**SETTINGS, "step_size": 0.1, "average": lambda q: ravel_pytree(q)[0]},
+        )
+        assert (np.abs(run.average - mean) < 5 * run.error + 2e-3 * np.sqrt(np.diag(covariance))).all()
+        assert run.temperature == pytest.approx(1, abs=0.1)
+
+
+def test_draws_and_positions_are_the_models_own():
+    run = strang.sample(MODEL, data(), strang.SGHMC(1.5), coordinates="diagonal", thin=10, **SETTINGS)
+    last = jax.tree.map(lambda draws: draws[:, -1], run.samples)
+    np.testing.assert_allclose(last["w"], run.positions["w"], rtol=1e-6)
+    assert abs(np.mean(run.samples["w"][..., 2]) - posterior()[0][3]) < 5
+
+
+def test_a_stored_run_goes_on_bit_for_bit(tmp_path):
+    settings = {**SETTINGS, "steps": 300, "coordinates": "dense", "thin": 10}
+    whole = strang.sample(MODEL, data("iid", 20), strang.SGHMC(1.5), **settings)
+    strang.sample(MODEL, data("iid", 20), strang.SGHMC(1.5), **{**settings, "steps": 210}, store=tmp_path)
+    again = strang.sample(MODEL, data("iid", 20), strang.SGHMC(1.5), **settings, store=tmp_path)
+    one, other = named_leaves(whole.chain), named_leaves(again.chain)
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    with pytest.raises(InputError, match="settings or starts differ"):
+        strang.sample(MODEL, data("iid", 20), strang.SGHMC(1.5), **{**settings, "coordinates": None}, store=tmp_path)
+
+
+def test_another_scale_recompiles_nothing():
+    def run(scale):
+        tree = jax.tree.map(lambda x: jnp.full_like(x, scale), MODEL.init)
+        found = Diagonal(MODEL.init, tree)
+        settings = {**SETTINGS, "step_size": 1e-3, "steps": 50, "burn_in": 0}
+        return strang.sample(MODEL, data(), strang.SGHMC(1.5), coordinates=found, **settings)
+
+    first = run(1e-3)
+    compiled = advance_alone._cache_size()
+    second = run(2e-3)
+    assert advance_alone._cache_size() == compiled
+    assert np.abs(first.average["w"] - second.average["w"]).max() > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"coordinates": "dens"}, "choose one of: dense, diagonal, none"),
+        ({"coordinates": 3}, "coordinates is 3; write 'dense', 'diagonal', 'none'"),
+        ({"coordinates": Diagonal}, "write 'dense', 'diagonal', 'none'"),
+        ({"coordinates": Diagonal(jnp.zeros(2), jnp.ones(2))}, "coordinates do not fit the position"),
+        ({"coordinates": "dense", "dynamics": strang.SGRLD()}, "SGRLD moves positive numbers; leave out coordinates="),
+    ],
+)
+def test_bad_coordinates(changes, reason):
+    arguments = {"model": MODEL, "data": data(), "dynamics": strang.SGHMC(1.5), **SETTINGS, **changes}
+    with pytest.raises(InputError, match=reason):
+        strang.sample(**arguments)
+
+
+def test_scales_that_vanish_are_refused():
+    flat = Diagonal(MODEL.init, jax.tree.map(lambda x: 0 * x, MODEL.init))
+    with pytest.raises(InputError, match="cannot be inverted at the start"):
+        strang.sample(MODEL, data(), strang.SGHMC(1.5), coordinates=flat, **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("prior", "reason"),
+    [
+        (lambda q: -((q[0] + q[1]) ** 2), "flat in a direction"),
+        (lambda q: -(q[0] ** 2), "no curvature at the mode"),
+    ],
+)
+def test_a_posterior_without_a_scale_is_refused(prior, reason):
+    model = strang.Model(prior, lambda q, x: 0 * x, init=np.ones(2, np.float32))
+    rows = strang.data.arrays(np.zeros(3, np.float32), batch_order="full")
+    with pytest.raises(InputError, match=reason):
+        strang.sample(model, rows, strang.SGHMC(1.5), coordinates="dense", **SETTINGS)
