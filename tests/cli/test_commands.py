@@ -3,9 +3,11 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 
 from strang.cli.app import main
+from strang.lda.text.prepare import prepare
 
 
 def call(capsys, *arguments):
@@ -144,3 +146,54 @@ def test_bad_input_ends_with_2_and_one_sentence(capsys, tmp_path, monkeypatch, a
     assert text in err
     assert err.startswith("strang: ")
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A network, its pictures, a corpus and its topics, all small."""
+    folder = tmp_path_factory.mktemp("small")
+    rng = np.random.default_rng(0)
+    np.savez(folder / "pictures.npz", train=rng.integers(0, 2, (40, 4)), test=rng.integers(0, 2, (20, 4)))
+    np.savez(folder / "net.npz", W=np.zeros((4, 2)), b=np.zeros(2), c=np.zeros(4))
+    np.savez(folder / "counts.npz", indptr=np.arange(0, 121, 6), indices=np.tile(np.arange(6), 20), counts=np.ones(120))
+    (folder / "words.txt").write_text("".join(f"word{n}\n" for n in range(6)))
+    prepare(folder / "counts.npz", folder / "corpus", vocabulary=folder / "words.txt", progress=False)
+    np.save(folder / "topics.npy", np.full((6, 2), 1 / 6))
+    return folder
+
+
+LARGE, HUGE = str(10**18), str(10**23)
+BASES = {
+    "gaussian": "sample gaussian --step-size 0.001 --steps 20 --chains 3",
+    "net": "sbn fit --store {0}/run --data {0}/pictures.npz --steps 4 --batch-size 10 --validation 5",
+    "score": "sbn score {0}/net.npz --data {0}/pictures.npz",
+    "topics": "lda fit {0}/corpus --store {0}/fit --topics 2 --test-documents 5",
+    "completion": "lda score {0}/topics.npy {0}/corpus --words 3",
+    "corpus": "lda prepare {0}/counts.npz {0}/again --vocabulary {0}/words.txt",
+}
+ABSURD = {
+    "gaussian": ["--steps", "--chains", "--seed", "--data-size", "--burn-in", "--thin", "--parts"],
+    "net": ["--steps", "--hidden", "--chains", "--seed", "--sweeps", "--parts", "--validation"],
+    "score": ["--images", "--particles", "--temperatures", "--seed"],
+    "topics": ["--topics", "--sweeps", "--seed", "--passes", "--test-documents", "--parts"],
+    "completion": ["--test-documents", "--sweeps", "--words", "--every"],
+    "corpus": ["--workers"],
+}
+
+
+@pytest.mark.parametrize("value", [LARGE, HUGE, "0"])
+@pytest.mark.parametrize(("base", "option"), [(base, option) for base, options in ABSURD.items() for option in options])
+def test_absurd_numbers_end_in_one_sentence(capsys, small, base, option, value):
+    """They gave tracebacks, an abort inside XLA, or runs without end."""
+    if (option == "--seed" and value == LARGE) or (value == "0" and option in ("--seed", "--burn-in", "--validation")):
+        return  # which are fine
+    status, _, error = call(capsys, *BASES[base].format(small).split(), option, value)
+    assert status == 2
+    assert error.startswith("strang: ")
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["sample gaussian --step-size 0.001 --data-size", "sbn fit --store no --hidden"])
+def test_the_memory_that_it_would_take_is_given(capsys, small, command):
+    extra = ["--data", f"{small}/pictures.npz", "--validation", "5"] if command.startswith("sbn") else []
+    assert "GiB, and this machine has" in call(capsys, *command.split(), LARGE, *extra)[2]

@@ -267,7 +267,7 @@ def test_bad_requests_are_refused(fitted, corpus, tmp_path):
         (["score", fitted, corpus, "--seen", 1.0], "seen is 1.0"),
         (["score", fitted, corpus, "--every", 1], "every is 1"),
         (["score", fitted, corpus, "--alpha", 0.0], "alpha is 0"),
-        (["score", fitted, corpus, "--sweeps", 0], "0 sweeps"),
+        (["score", fitted, corpus, "--sweeps", 0], "sweeps is 0"),
         (["score", fitted, corpus, "--seed", -1], "seed is -1"),
         (["score", tmp_path / "none.npz", corpus], "there is no"),
         (["score", corpus / "vocabulary.txt", corpus], "give a whole .npz"),

@@ -49,6 +49,8 @@ def test_a_fit_is_scored_at_its_end_and_during_its_second_half(stripes):
     result = belief.learn_and_score(**settings, steps=20, samples=5)
     assert len(result["last"]) == len(result["predictive"]) == 30
     assert result["last"] != result["predictive"]
+    assert len(result["change"]) == 3
+    assert np.mean(result["change"]) < 0  # with more temperatures scores fall towards the truth
     assert result["temperature"] > 0
     alone = belief.learn_and_score(**settings, steps=20, samples=1)
     assert alone["last"] == alone["predictive"] == result["last"]
@@ -70,6 +72,7 @@ def results(losses: dict[str, float], heat: dict[str, float], langevin=(243.0, 1
         {
             "diverged": False,
             "last": (base + losses.get(method, 0.0) + rng.normal(0, 1, 400)).tolist(),
+            "change": [-0.1] * 50,
             "predictive": (base - 1).tolist(),
             "temperature": heat.get(method, 3.0),
         }
@@ -98,11 +101,12 @@ def test_tables_and_verdicts_follow_the_numbers():
 def test_a_difference_must_be_significant_over_images_and_over_seeds():
     base = np.random.default_rng(0).normal(100, 20, 400)
 
-    def fits(*shifts):
-        return [{"diverged": False, "last": base + shift} for shift in shifts]
+    def fits(*shifts, change=-0.1):
+        return [{"diverged": False, "last": base + shift, "change": [change] * 50} for shift in shifts]
 
     assert belief.is_worse(fits(0.2, 0.25, 0.15), fits(0.0, 0.05, -0.05))
     assert not belief.is_worse(fits(0.2, 0.9, -0.5), fits(0.0, 0.05, -0.05))
+    assert not belief.is_worse(fits(0.2, 0.25, 0.15, change=-0.3), fits(0.0, 0.05, -0.05))  # AIS may err by as much
 
 
 def test_score_of_independent_pixels():

@@ -107,6 +107,23 @@ def test_models_are_compared_image_by_image(fitted, pictures, tmp_path):
     assert isinstance(missing.exception, InputError)
 
 
+def test_what_annealing_errs_by_is_given_with_a_difference(pictures, tmp_path):
+    """Annealing a network with large weights in few steps is too large by nats, which the error over images hides."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "hard.npz", W=3 * rng.normal(size=(16, 8)), b=np.zeros(8), c=np.zeros(16))
+    np.savez(tmp_path / "plain.npz", W=np.zeros((16, 1)), b=np.zeros(1), c=np.zeros(16))
+    models = [str(tmp_path / "hard.npz"), "--against", str(tmp_path / "plain.npz")]
+    score = ["sbn", "score", *models, "--data", str(pictures)]
+    exact = json.loads(CliRunner().invoke(app, [*score, "--exact", "--json"]).stdout)
+    result = json.loads(CliRunner().invoke(app, [*score, "--temperatures", "5", "--json"]).stdout)
+    bias = result["difference"] - exact["difference"]
+    assert bias > 3 * result["annealing_change_se"]
+    assert -bias - 3 * result["annealing_change_se"] < result["annealing_change"] < -bias / 3
+    assert "annealing_change" not in exact
+    printed = CliRunner().invoke(app, [*score, "--temperatures", "5"]).stdout
+    assert "with 20 temperatures the difference changes by -" in printed
+
+
 def test_weights_too_large_to_be_annealed_are_an_error(pictures, tmp_path):
     np.savez(tmp_path / "hot.npz", W=np.full((16, 2), 90.0), b=np.zeros(2), c=np.zeros(16))
     score = ["sbn", "score", str(tmp_path / "hot.npz"), "--data", str(pictures), "--temperatures", "10"]

@@ -46,9 +46,11 @@ def main() -> None:
             sentence = f"{error.format_message()} Choose one of: {known}."
     except OSError as error:
         sentence = f"cannot write or read {error.filename}: {error.strerror}."
+    except MemoryError as error:
+        sentence = f"this takes more memory than there is ({error}); write smaller numbers."
     except typer.Abort:
         sentence = "stopped."
-    print(f"strang: {sentence}", file=sys.stderr)
+    print(f"strang: {' '.join(sentence.split())}", file=sys.stderr)  # one line, also where another library wrote it
     leave(2)
 
 

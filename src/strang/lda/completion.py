@@ -24,6 +24,7 @@ from strang.util.host_random import mixed, streams
 
 BURN_IN = 20  # sweeps from the start that are not counted
 SWEEPS = 100  # of a score from scratch; on short documents (arXiv) its error is then below 0.1 %
+MAX_SWEEPS = 100_000
 ANY_WORD = np.iinfo(np.int32).max  # the vocabulary's size where it is not known yet
 
 
@@ -118,7 +119,7 @@ def score_topics(
     A mean over finitely many sweeps is noisy, which makes its logarithm too small on average, by about c / sweeps. The
     logarithms of the means over two halves of the sweeps are too small by 2c / sweeps: the difference is added.
     """
-    seeds, half = document_seeds(key, len(test.seen.indptr) - 1), -(-sweeps // 2)
+    seeds, half = document_seeds(key, len(test.seen.indptr) - 1), -(-whole("sweeps", sweeps, 1, MAX_SWEEPS) // 2)
     parts, topics = (test.seen, test.scored, phi, alpha), begin(test).topics
     topics, first, _ = complete(*parts, seeds, topics, (True, burn_in, half), threads)
     _, second, _ = complete(*parts, read_only(mixed(seeds), np.uint64), topics, (False, 0, half), threads)
@@ -154,8 +155,8 @@ def complete(
     """Sweep the seen tokens' topics by the `plan` (fresh, burn_in, sweeps), from `topics` unless `fresh`. The result is
     the new topics and, averaged over `sweeps`, p(w | document) of the scored words and the topic weights."""
     phi, (fresh, burn_in, sweeps) = as_topics(phi), plan
-    if not (sweeps >= 1 and burn_in >= 0):
-        raise InputError(f"{sweeps} sweeps after {burn_in} of burn-in; write at least 1, and 0.")
+    whole("sweeps", sweeps, 1, MAX_SWEEPS)
+    whole("burn_in", burn_in, 0, MAX_SWEEPS)
     if not (fresh or np.isin(topics, np.arange(phi.shape[1])).all()):  # the compiled loops do not check bounds
         raise InputError(f"the score is of other topics than these {phi.shape[1]}; write begin(test) for a new one.")
     for part in (seen, scored):

@@ -25,9 +25,11 @@ from strang.lda.kernels.documents import Documents, as_bags, kept_sweeps
 from strang.lda.text.bags import Bags, take
 from strang.util.errors import InputError, choose, need, whole
 from strang.util.host import compute_on_host
+from strang.util.memory import check_fits
 
 PARAMETRISATIONS = ("reduced-mean", "reduced-natural", "expanded-mean", "expanded-natural")
 MAX_DOCUMENTS_READ = 10_000  # documents read together
+MAX_SWEEPS = 10_000  # per gradient: the topics of all their tokens are kept
 MIN_SIZE = 1e-30  # lower bound of |t| in divisions: rounding takes a mirrored number to 0 now and then
 
 
@@ -70,8 +72,10 @@ class TopicModel:
     corpus: str | None = field(init=False, default=None)  # the documents' fingerprint, which distinguishes models
 
     def __post_init__(self):
-        for name, least in (("topics", 1), ("vocabulary", 2), ("sweeps", 1)):
-            object.__setattr__(self, name, whole(name, getattr(self, name), least))
+        for name, least, most in (("topics", 1, None), ("vocabulary", 2, None), ("sweeps", 1, MAX_SWEEPS)):
+            object.__setattr__(self, name, whole(name, getattr(self, name), least, most))
+        size = 4 * self.topics * self.vocabulary
+        check_fits(f"topics is {self.topics}: {self.topics:,} topics of {self.vocabulary:,} words", size)
         for name in ("alpha", "beta"):
             if not (np.isscalar(getattr(self, name)) and 0 < getattr(self, name) < np.inf):
                 raise InputError(f"{name} is {getattr(self, name)}; write a positive number.")

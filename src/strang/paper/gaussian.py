@@ -19,6 +19,7 @@ from strang.integrators.words import spell
 from strang.run import cluster
 from strang.theory import finite_time, linear
 from strang.util.errors import InputError, choose
+from strang.util.memory import check_fits
 
 GRADIENTS = {"minibatch": gradients.minibatch, "control-variate": gradients.control_variate, "svrg": gradients.svrg}
 DTYPES = ("float32", "float64")
@@ -42,6 +43,7 @@ def standardised(size: int, mean: float, seed: int) -> np.ndarray:
         raise InputError(f"seed is {seed}; write a whole number from 0 on.")
     if size < 2:
         raise InputError(f"data-size is {size}; two data at least have a variance to standardise.")
+    check_fits(f"data-size is {size}: {size:,} data", 24 * size)
     x = np.random.default_rng(seed).normal(size=size)
     return (x - x.mean()) / x.std() + mean
 

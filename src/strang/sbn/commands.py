@@ -110,6 +110,12 @@ def describe_score(result: dict[str, Any]) -> list[str]:
     if "against" in result:
         difference = f"{result['difference']:+.3f} ± {result['difference_se']:.3f}, image by image (below 0: better)"
         lines.append(f"compared with {result['against']:.3f} of the other: {difference}")
+    if "annealing_change" in result:
+        change = f"{result['annealing_change']:+.3f} ± {result['annealing_change_se']:.3f}"
+        lines.append(
+            f"with {4 * result['temperatures']:,} temperatures the difference changes by {change} on the first "
+            f"{result['annealing_images']} images: about what annealing errs by, which the ± above leaves out"
+        )
     if result["temperatures"]:
         how = f"by {result['method']}, {result['temperatures']} temperatures, {result['particles']} particle(s)"
         lines.append(f"{how}: on average above the truth, never below")

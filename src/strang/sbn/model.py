@@ -13,10 +13,12 @@ import numpy as np
 
 from strang.util.errors import InputError, choose, whole
 from strang.util.host import compute_on_host
+from strang.util.memory import check_fits
 from strang.util.trees import Tree
 
 UPDATES = ("gibbs", "polya-gamma")
 MAX_LOG_ODDS = 6.0  # of c at the start
+MAX_SWEEPS = 1_000_000
 RANKS = (2, 1, 1, 2, 1, 2)  # axes of weights, prior, bias, rows, key and start of one chain
 
 
@@ -53,8 +55,10 @@ class SBN:
     log_odds: tuple[float, ...] | None = None
 
     def __post_init__(self):
-        for name in ("hidden", "visible", "sweeps"):
+        for name in ("hidden", "visible"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
+        object.__setattr__(self, "sweeps", whole("sweeps", self.sweeps, 1, MAX_SWEEPS))
+        check_fits(f"hidden is {self.hidden}: {self.visible} x {self.hidden} weights", 4 * self.visible * self.hidden)
         if self.update not in UPDATES:
             raise choose("update", self.update, UPDATES)
         if self.update == "polya-gamma" and not compiled():

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+MAX_WHOLE = 2**63 - 1  # what compiled code can count to
+
 
 class InputError(ValueError):
     """Bad input, which the caller can fix. The command line prints it and ends with status 2."""
@@ -25,8 +27,10 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
         number = None if isinstance(value, bool | np.bool_) else int(value)
     except (TypeError, ValueError, OverflowError):
         number = None
-    if number is None or number != value or number < least or (most is not None and number > most):
-        bounds = f", at least {least}" if most is None else f" from {least} to {most}"
+    largest = MAX_WHOLE if most is None else most
+    if number is None or number != value or not least <= number <= largest:
+        unbounded = most is None and (number is None or number <= largest)
+        bounds = f", at least {least}" if unbounded else f" from {least} to {largest}"
         raise InputError(f"{name} is {value}; write a whole number{bounds}.")
     return number
 

@@ -25,6 +25,7 @@ from strang.util.cores import cores
 from strang.util.errors import InputError, whole
 from strang.util.files import hold, replace_file, temporaries
 
+MAX_WORKERS = 1000
 REASONS = {
     "stop_words": "of stop words",
     "rare": "of words in too few documents",
@@ -87,7 +88,7 @@ def prepare(
     """
     began, out = time.perf_counter(), Path(out)
     shard_documents, unit_bytes = whole("shard-documents", shard_documents), whole("unit-bytes", unit_bytes)
-    workers = cores() if workers is None else whole("workers", workers)
+    workers = cores() if workers is None else whole("workers", workers, 1, MAX_WORKERS)
     seed = whole("seed", seed, 0, (1 << 64) - 1)
     if out.resolve().is_relative_to(Path(source).resolve()):
         raise InputError(f"{out} lies in {source}; write a folder outside of the source.")
