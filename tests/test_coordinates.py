@@ -112,6 +112,38 @@ def test_estimators_and_orders_work_in_coordinates():
         assert run.temperature == pytest.approx(1, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("dynamics", "integrator", "h"),
+    [
+        (strang.SGLD(), None, 0.1),
+        (strang.SGNHT(1.5), "leimkuhler:BADODAB", 0.2),
+        (strang.SGHMC(np.linspace(1.0, 2.0, 20)), "ubu:UBU", 0.2),  # a grid
+    ],
+)
+def test_every_dynamics_works_in_coordinates(dynamics, integrator, h, tmp_path):
+    """From disk, with sweeps through all data in two batches; the mean is exact, whatever the variance's bias."""
+    np.save(tmp_path / "x.npy", ROWS)
+    np.save(tmp_path / "y.npy", TARGETS)
+    rows = strang.data.files((tmp_path / "x.npy", tmp_path / "y.npy"), batch_size=100, batch_order="symmetric")
+    settings = {**SETTINGS, "step_size": h, "average": lambda q: ravel_pytree(q)[0]}
+    run = strang.sample(MODEL, rows, dynamics, integrator=integrator, coordinates="dense", **settings)
+    mean, covariance = posterior()
+    assert (np.abs(run.average - mean) < 5 * run.error + 5e-3 * np.sqrt(np.diag(covariance))).all()
+
+
+def test_starts_are_scattered_about_the_mode():
+    """By default; a start that is given is kept."""
+    few = {**SETTINGS, "steps": 1, "burn_in": 0, "step_size": 1e-6, "chains": 200}
+    run = strang.sample(MODEL, data(), strang.SGHMC(1.5), coordinates="dense", **few)
+    mean, covariance = posterior()
+    flat = np.stack([np.concatenate([[b], w]) for b, w in zip(run.positions["b"], run.positions["w"], strict=True)])
+    z = (flat - mean) / np.sqrt(np.diag(covariance))
+    assert np.abs(z.mean(0)).max() < 5 / np.sqrt(200)
+    assert np.abs(z.var(0) - 1).max() < 5 * np.sqrt(2 / 200)
+    own = strang.sample(MODEL, data(), strang.SGHMC(1.5), coordinates="dense", init=MODEL.init, **few)
+    assert np.abs(own.positions["b"]).max() < 1e-2
+
+
 def test_draws_and_positions_are_the_models_own():
     run = strang.sample(MODEL, data(), strang.SGHMC(1.5), coordinates="diagonal", thin=10, **SETTINGS)
     last = jax.tree.map(lambda draws: draws[:, -1], run.samples)

@@ -6,7 +6,6 @@ Coordinates are pytrees: their numbers are inputs of compiled code, and others o
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -15,14 +14,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from strang.data.batches import Batch, Data
-from strang.gradients.full import full_hessian
-from strang.gradients.mode import find_mode
+from strang.gradients.mode import newton_mode
 from strang.util.errors import InputError, choose
 from strang.util.trees import Tree, add, multiply, subtract
 
 MAX_DENSE = 2000  # coordinates of which a dense scale is made
 MIN_EIGENVALUE = 1e-10  # of a Hessian with ones on its diagonal, below which a direction is taken to be flat
-ITERATIONS, TOLERANCE = 500, 1e-6  # of the search for the mode
 
 
 class Coordinates(Protocol):
@@ -135,10 +132,7 @@ def whitened(model, data: Data, position: Tree, *, dense: bool, progress: bool |
         raise InputError(
             f"there are {len(flat):,} coordinates, more than the {MAX_DENSE:,} whose curvature is computed."
         )
-    search = partial(find_mode, iterations=ITERATIONS, tolerance=TOLERANCE, what="the mode")
-    mode = search(model, data, position, progress=progress)
-    hessian = np.asarray(jax.jit(full_hessian, static_argnums=0)(model, data, mode), np.float64)
-    data.check()
+    mode, hessian = newton_mode(model, data, position, progress=progress)
     curvature = np.diag(hessian)
     if not np.isfinite(hessian).all() or not (curvature > 0).all():
         raise InputError(

@@ -9,6 +9,7 @@ from strang.util import random
 from strang.util.trees import Tree, add, axpy, size, subtract
 
 CHUNK_NUMBERS = 1 << 22  # numbers of data that a full gradient looks at together
+HESSIAN_ROWS = 16  # of a matrix of second derivatives that are computed together
 
 
 def log_likelihood(model, position: Tree, rows: Tree, weights):
@@ -82,7 +83,8 @@ def full_hessian(model, data: Data, position: Tree):
 
     def matrix(potential):
         slope = jax.grad(lambda vector: potential(unravel(vector)))
-        return jax.lax.map(lambda e: jax.jvp(slope, (flat,), (e,))[1], jnp.eye(len(flat), dtype=flat.dtype))
+        unit = jnp.eye(len(flat), dtype=flat.dtype)
+        return jax.lax.map(lambda e: jax.jvp(slope, (flat,), (e,))[1], unit, batch_size=HESSIAN_ROWS)
 
     return _sweep(
         data,

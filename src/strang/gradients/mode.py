@@ -1,11 +1,15 @@
-"""A mode of the posterior, sought by L-BFGS over all data."""
+"""A mode of the posterior, sought over all data: by L-BFGS, or by Newton's method where its matrix can be had."""
+
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 
 from strang.data.batches import Data
-from strang.gradients.full import full_potential
+from strang.gradients.full import full_hessian, full_potential
 from strang.util.errors import InputError
 from strang.util.progress import track
 from strang.util.trees import Tree
@@ -36,3 +40,68 @@ def find_mode(
             break
         point = moved
     return point
+
+
+NEWTON_STEPS = 100
+CLOSE = 1e-8  # nats that the potential would still fall by
+
+
+class Curved(NamedTuple):
+    """A mode, and the matrix of second derivatives of U there, with coordinates in the order of `ravel_pytree`."""
+
+    position: Tree
+    hessian: np.ndarray
+
+
+def newton_mode(model, data: Data, start: Tree, *, progress: bool | None) -> Curved:
+    """The mode by Newton's method in double precision, damped as by Levenberg and Marquardt, in the unit of each
+    coordinate's curvature, so that scales do not matter.
+
+    Raises:
+        InputError: the potential is not finite, or no mode is found.
+    """
+    with jax.enable_x64():
+        flat, unravel = ravel_pytree(jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), start))
+
+        @jax.jit
+        def expand(point, data):
+            value, slope = jax.value_and_grad(lambda vector: full_potential(model, data, unravel(vector)))(point)
+            return value, slope, full_hessian(model, data, unravel(point))
+
+        potential = jax.jit(lambda point, data: full_potential(model, data, unravel(point)))
+        point, damping = np.asarray(flat), 1e-3
+        for _ in track(range(NEWTON_STEPS), "seeking the mode", progress):
+            value, slope, hessian = (np.asarray(x, np.float64) for x in expand(point, data))
+            data.check()
+            if not all(np.isfinite(x).all() for x in (value, slope, hessian)):
+                raise InputError(
+                    "U or its derivatives are not finite on the way to the mode; give another start (init)."
+                )
+            move, gain = damped_step(slope, hessian, damping)
+            if gain <= CLOSE:
+                break
+            while not (after := float(potential(point + move, data))) < value:
+                damping *= 10
+                if damping > 1e12:
+                    break
+                move, gain = damped_step(slope, hessian, damping)
+            if not after < value:  # as good as rounding allows
+                break
+            point, damping = point + move, max(damping / 10, 1e-12)
+        else:
+            raise InputError(
+                f"no mode was found in {NEWTON_STEPS} steps of Newton's method: the posterior may be unbounded, or "
+                "flat in a direction; give the parameters a proper prior, or write coordinates='none'."
+            )
+        mode = jax.tree.map(lambda x, like: np.asarray(x, jnp.asarray(like).dtype), unravel(jnp.asarray(point)), start)
+    return Curved(mode, hessian)
+
+
+def damped_step(slope: np.ndarray, hessian: np.ndarray, damping: float) -> tuple[np.ndarray, float]:
+    """The step, and the nats by which a parabola would fall."""
+    curvature = np.abs(np.diag(hessian))
+    unit = np.where(curvature > 0, curvature, 1.0) ** -0.5
+    values, vectors = np.linalg.eigh(hessian * unit * unit[:, None])
+    along = vectors.T @ (slope * unit)
+    step = -along / (np.abs(values) + damping)
+    return unit * (vectors @ step), float(-(along @ step) / 2)

@@ -74,7 +74,8 @@ def sample(
         seed: of starts, minibatches and noise; everything random is a function of (seed, chain, step).
         average: a function of the position whose average is wanted, by default the position itself; None: nothing.
         gradient: an estimator of `strang.gradients`, by default the plain minibatch gradient.
-        init: a start, or a function from a `jax.random` key to one; by default the model's own.
+        init: a start, or a function from a `jax.random` key to one; by default the model's own, or scattered about the
+            mode where `coordinates` are named.
         coordinates: what the chains move in place of the position: `"dense"` or `"diagonal"`, with unit curvature at
             the posterior's mode, which takes some passes over the data and makes step sizes of 0.1 to 0.3 right for
             most models; one of `strang.coordinates`; None or `"none"`: the position itself. Averages and draws are of

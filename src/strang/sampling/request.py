@@ -90,10 +90,13 @@ def prepare(
     block = draw_block_length(step, data, position, chains)
     program = Program(model, step, estimator, average, chains, block, grid, parts)
     check_starts(model, data, positions)
-    shared = estimator.prepare(model, data, position, progress)
     if coordinates not in (None, "none") and getattr(dynamics, "positive", False):
         raise InputError(f"{type(dynamics).__name__} moves positive numbers; leave out coordinates=.")
     change = make_coordinates(coordinates, model, data, position, progress)
+    if isinstance(coordinates, str) and change is not None and init is None:
+        position, positions = change.centre, scattered(change, position, keys)
+        check_starts(model, data, positions)
+    shared = estimator.prepare(model, data, position, progress)
     inputs = Inputs(data, dynamics, schedule, shared, jnp.uint32(burn_in), change, jnp.int32(parts))
     chain = jax.block_until_ready(begin(program, inputs, keys, positions))
     data.check()
@@ -228,6 +231,16 @@ def spread_over_chains(dynamics, chains: int):
             each[name] = jax.tree.map(lambda x: jnp.broadcast_to(x, (chains, *x.shape)), value)
         dynamics = replace(dynamics, **each)
     return dynamics, grid
+
+
+@jax.jit
+def scattered(coordinates, like: Tree, keys) -> Tree:
+    """Starts about the centre of coordinates of unit curvature, spread as a normal posterior would be."""
+
+    def one(key):
+        return coordinates(random.normals(random.fold(key, 2), jnp.uint32(0), like, 1)[0])
+
+    return jax.vmap(one)(keys.start)
 
 
 def is_start_function(init) -> bool:
