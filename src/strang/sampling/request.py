@@ -81,6 +81,8 @@ def prepare(
     position = jax.tree.map(lambda x: x[0], positions)
     if hasattr(dynamics, "check"):
         dynamics.check(step, float(probe(schedule, steps).max()))
+    if hasattr(dynamics, "check_start"):
+        dynamics.check_start(position)
     check_model(model, data, position)
     check_average(average, position)
     block = draw_block_length(step, data, position, chains)
