@@ -76,7 +76,7 @@ ASYMMETRIC = [
     ),
     *words(strang.SGHMC, "ubu", ["UB", "BU", "uB"], 2),
     *words(strang.SGNHT, "chen", ["ABO", "AbObA"]),
-    *words(strang.SGNHT, "leimkuhler", ["BADO", "BADoDAB"]),
+    *words(strang.SGNHT, "leimkuhler", ["BADO", "BADODA", "BADoDAB"]),
     *words(RIEMANN, "chen", ["BOA", "aBOB"]),
 ]
 NAMED = [
@@ -90,6 +90,7 @@ NAMED = [
         quicsort=3,
         opsi4o_yoshida=4,
         opsi4o_mclachlan=4,
+        opsi4o_mclachlan_splitting=4,
     ),
     *named(strang.SGNHT),
     *named(UNEVEN)[:1],  # the mirrored step is this one but for a reflection, which has no complex extension

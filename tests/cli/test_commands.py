@@ -62,6 +62,7 @@ def test_order_in_json(capsys):
     assert status == 0
     result = json.loads(out)
     mismatch = result.pop("mismatch")
+    assert result.pop("density_imbalance") < 1e-12
     assert result == {
         "integrator": "leimkuhler:BAOAB",
         "dynamics": "sghmc",

@@ -1,5 +1,7 @@
 """The properties of a step follow from its word, its cost is as claimed, and bad words have clear errors."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,10 @@ import pytest
 
 import strang
 from schemes import ALL, label, scheme
-from strang.integrators.words import Step, spell
-from strang.theory.linear import linearise
+from strang.dynamics.sgnht import adapt, damp_and_noise, drift
+from strang.integrators.schemes import named
+from strang.integrators.words import Step, Substep, spell
+from strang.theory.linear import linearise, variance_ratio
 from strang.util.errors import InputError
 
 
@@ -36,6 +40,74 @@ from strang.util.errors import InputError
 def test_properties_are_read_off_the_word(dynamics, word, order, gradients, noises):
     step = spell(dynamics, word)
     assert (step.order, step.gradients, step.noises) == (order, gradients, noises)
+
+
+def published_quicsort(friction, precision, h):
+    """The linear map of QUICSORT on a Gaussian, from the formulas of Scott, O'Kane, Jelinčič & Foster."""
+    sigma, gauss = np.sqrt(2 * friction), [(3 - np.sqrt(3)) / 6, (3 + np.sqrt(3)) / 6]
+
+    def move(x, p, w, area, bend):
+        pushed, force = p + sigma * (area + 6 * bend), sigma * (w - 12 * bend) / h
+
+        def coast(t):
+            lever = (np.exp(-friction * t) + friction * t - 1) / friction**2
+            return x + (1 - np.exp(-friction * t)) / friction * pushed + lever * force
+
+        first = precision * coast(gauss[0] * h)
+        second = precision * (coast(gauss[1] * h) - h * (1 - np.exp(-friction * h / 3)) / friction * first)
+        left = [np.exp(-friction * h * c) for c in reversed(gauss)]
+        x = coast(h) - h / 2 * sum((1 - e) / friction * g for e, g in zip(left, (first, second), strict=True))
+        p = np.exp(-friction * h) * pushed + (1 - np.exp(-friction * h)) / friction * force
+        p = p - h / 2 * sum(e * g for e, g in zip(left, (first, second), strict=True))
+        return np.array([x, p - sigma * (area - 6 * bend)])
+
+    scales = np.diag([1.0, 1.0, np.sqrt(h), np.sqrt(h / 12), np.sqrt(h / 720)])
+    return np.stack([move(*column) for column in scales], axis=1)
+
+
+@pytest.mark.parametrize(("friction", "precision", "h"), [(1.3, 1.0, 0.4), (10.0, 1.0, 0.5), (10.0, 1001.0, 0.02)])
+def test_quicsort_is_the_published_one(friction, precision, h):
+    maps = linearise(spell(strang.SGHMC, "quicsort"), strang.SGHMC(friction=friction), precision, h)
+    shipped = np.concatenate([maps.transition, maps.noise], axis=1)
+    np.testing.assert_allclose(shipped, published_quicsort(friction, precision, h), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("friction", "precision", "h"), [(10.0, 1001.0, 0.005), (10.0, 1001.0, 0.02), (1.0, 1.0, 0.3)])
+def test_the_splitting_of_mclachlan_has_a_fifth_of_the_error_of_his_leapfrogs(friction, precision, h):
+    names = ("opsi4o-mclachlan", "opsi4o-mclachlan-splitting")
+    steps = [spell(strang.SGHMC, name) for name in names]
+    assert [step.gradients for step in steps] == [5, 5]
+    leapfrogs, splitting = (
+        abs(float(variance_ratio(step, strang.SGHMC(friction=friction), precision, h)) - 1) for step in steps
+    )
+    assert splitting < leapfrogs / 4.9
+
+
+def test_one_kick_per_step_is_badodab_with_its_gradient_kept():
+    """BADODAB as published computes one gradient per position, which the last half kick of a step and the first of the
+    next share. The two are one kick of BADODA, so that positions are the same on any minibatches."""
+    dynamics, h, rng = strang.SGNHT(friction=1.3, gain=0.7), 0.3, np.random.default_rng(0)
+    shifts, normals = rng.normal(size=(6, 2)), rng.normal(size=(6, 2))
+
+    def gradient(l, q):
+        return 1.5 * q + q**3 + shifts[l]
+
+    with jax.enable_x64(True):
+        kept = dynamics.init(jnp.array([0.4, -1.1]), jnp.array([0.3, 0.8]))
+        slope = gradient(0, kept.position)
+        ours = kept._replace(momentum=kept.momentum + h / 2 * slope)  # its first kick is a whole one
+        for l in range(5):
+            kept = kept._replace(momentum=kept.momentum - h / 2 * slope)
+            for piece, time in ((drift, h / 2), (adapt, h / 2), (damp_and_noise, h), (adapt, h / 2), (drift, h / 2)):
+                kept = piece(dynamics, kept, Substep(time, None, (jnp.asarray(normals[l]),), h))
+            slope = gradient(l + 1, kept.position)
+            kept = kept._replace(momentum=kept.momentum - h / 2 * slope)
+            step = spell(dynamics, "leimkuhler:BADODA")
+            ours = step(dynamics, ours, h, partial(gradient, l), (jnp.asarray(normals[l]),))
+            np.testing.assert_allclose(ours.position, kept.position, rtol=1e-12)
+            np.testing.assert_allclose(ours.thermostat, kept.thermostat, rtol=1e-12)
+    assert step.gradients == 1
+    assert "leimkuhler:BADODA" in named(strang.SGNHT)
 
 
 @pytest.mark.parametrize("tested", ALL, ids=label)

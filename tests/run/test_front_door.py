@@ -111,6 +111,45 @@ def test_what_is_wrong_is_said_in_a_sentence(changes, sentence):
     assert "\n" not in str(raised.value)
 
 
+def plane(**changes):
+    """A standard normal in two coordinates, started off its symmetries."""
+    model = strang.Model(lambda q: -0.5 * jnp.sum(q * q), lambda q, x: 0.0 * x, init=jnp.array([0.5, 1.5]))
+    return strang.sample(**chosen(model=model, step_size=0.05, **changes))
+
+
+METRICS = [
+    (strang.SGRHMC(metric=lambda q: 1.2 + jnp.sum(q * q)), r"metric gives shape \(\) for a position of shape \(2,\)"),
+    (strang.SGRHMC(metric=lambda q: {"a": q}), "one 2 x 2 matrix"),
+    (strang.SGRHMC(metric=lambda q: -jnp.ones_like(q)), "metric is not positive"),
+    (strang.SGRHMC(metric=lambda q: jnp.array([[1.0, 0.5], [0.1, 1.0]])), "metric is not positive"),
+    (strang.SGRHMC(metric=lambda q: 1 + q * q, iterations=0), "iterations is 0; write a whole number, at least 1"),
+    (strang.SGRLD(inverse_metric=lambda q: 1.0), r"inverse_metric gives shape \(\)"),
+    (strang.SGRLD(inverse_metric=lambda q: jnp.full_like(q, 1 / (1 + jnp.sum(q * q)))), "mixes coordinates"),
+    (strang.SGRLD(inverse_metric=lambda q: 1 + 0.1 * q[::-1] ** 2), "mixes coordinates"),
+]
+
+
+@pytest.mark.parametrize(("dynamics", "sentence"), METRICS)
+def test_a_metric_that_the_code_would_not_honour_is_refused(dynamics, sentence):
+    """Run all the same, the first gives a variance of 1.5 instead of 1, and the mixed one of SGRLD 1.35."""
+    with pytest.raises(InputError, match=sentence):
+        plane(dynamics=dynamics)
+
+
+@pytest.mark.parametrize(
+    "dynamics",
+    [
+        strang.SGRHMC(metric=lambda q: 1 + jnp.full_like(q, jnp.sum(q * q))),
+        strang.SGRHMC(metric=lambda q: (1 + jnp.sum(q * q)) * jnp.eye(2)),
+        strang.SGRLD(inverse_metric=lambda q: 1 / (1.2 + 0.4 * q * q)),
+        strang.SGRLD(inverse_metric=jnp.ones_like),
+        strang.SGRLD(),
+    ],
+)
+def test_metrics_of_the_right_form_are_taken(dynamics):
+    assert plane(dynamics=dynamics).steps == 20
+
+
 def test_what_cannot_be_kept_is_refused(tmp_path):
     with pytest.raises(InputError, match="about cannot be kept"):
         strang.sample(**chosen(store=tmp_path, about={"f": fails}))

@@ -1,5 +1,6 @@
 """Weak orders on the shipped steps, against the algebra, against broken steps and against the generator itself."""
 
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import permutations, product
 from math import factorial
@@ -19,7 +20,9 @@ from strang.dynamics.sgrhmc import bowl
 from strang.integrators.words import Substep
 from strang.theory.certificate.algebra import word_order
 from strang.theory.certificate.invariant import invariant_order, second_moment
-from strang.theory.certificate.weak import exact_coefficients, gradient, random_problem, state_at, weak_order
+from strang.theory.certificate.problem import gradient, random_problem, state_at
+from strang.theory.certificate.stationary import MAX_IMBALANCE, imbalance
+from strang.theory.certificate.weak import exact_coefficients, weak_order
 from strang.theory.cubature import circle, gaussian_cubature, taylor
 from strang.theory.linear import linearise
 from strang.util.errors import InputError
@@ -175,6 +178,8 @@ def test_a_step_may_have_no_noise():
     assert weak_order(idle, strang.SGHMC, dimensions=(1,)).order == 0
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Straight(strang.SGRHMC):
     """SGRHMC without ν, as the paper's appendix leaves it."""
 
@@ -199,6 +204,85 @@ def test_a_thermostat_that_forgets_to_divide_by_n_is_another_sde():
     assert weak_order(broken, strang.SGNHT, dimensions=(2,)).order == 0
 
 
+@pytest.mark.parametrize("pair", [(0, 2), (1, 6)])
+def test_a_normal_that_two_coordinates_share_is_noticed(pair):
+    """Two coordinates alone would not show it: the certificate looks at three, and at eight for the first order."""
+    first, second = pair
+
+    def sharing(dynamics, state, h, gradient, noise):
+        (normals,) = noise
+        if len(normals) > second:
+            normals = normals.at[second].set(normals[first])
+        return scheme("chen:ABOBA").step(dynamics, state, h, gradient, (normals,))
+
+    broken = strang.Step("sharing", sharing, order=2, gradients=1, noises=1)
+    assert weak_order(broken, strang.SGHMC, max_order=2).order == 0
+    assert weak_order(broken, strang.SGHMC, max_order=2, dimensions=(1, 2)).order == 2
+
+
+@pytest.mark.parametrize(("factor", "order"), [(1.0, 1), (1.01, 0)])
+def test_the_position_that_is_averaged_is_looked_at(factor, order):
+    """The base of SGLD's state is right here, and its position is not."""
+
+    def shifted(dynamics, state, h, gradient, noise):
+        moved = strang.SGLD.steps["euler"](dynamics, state, h, gradient, noise)
+        return moved._replace(position=factor * moved.position)
+
+    step = strang.Step("shifted", shifted, order=1, gradients=1, noises=1)
+    assert weak_order(step, strang.SGLD, max_order=2, dimensions=(1,)).order == order
+
+
+@pytest.mark.parametrize("word", ["chen:ABOBA", "chen:BOA"])
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_spelling_knows_the_accuracy_of_the_implicit_flow(word, iterations):
+    dynamics = strang.SGRHMC(metric=bowl, friction=1.3, iterations=iterations)
+    assert weak_order(word, dynamics, max_order=2, dimensions=(2,)).order == strang.spell(dynamics, word).order
+    assert strang.spell(strang.SGRHMC, "chen:ABOBA").order == 2
+
+
+# Densities.
+
+KEPT = {
+    **{kind.__name__: example(kind) for kind in (strang.SGLD, strang.SGHMC, strang.SGNHT, strang.SGRHMC)},
+    "one thermostat per coordinate": COORDINATE,
+    "SGRLD": strang.SGRLD(),
+    "SGRLD, own metric": strang.SGRLD(inverse_metric=lambda t: 1 / (1.2 + 0.4 * t * t)),
+    "SGRHMC, matrix": strang.SGRHMC(
+        metric=lambda q: (2 + jnp.sum(q * q)) * jnp.eye(len(q)) + 0.3 * jnp.outer(q, q), friction=1.3
+    ),
+}
+LOST = {
+    "SGRHMC, one number for a vector": strang.SGRHMC(metric=lambda q: 1.2 + jnp.sum(q * q), friction=1.3),
+    "SGRHMC without ν": Straight(metric=bowl, friction=1.3),
+    "SGRLD, mixed coordinates": strang.SGRLD(inverse_metric=lambda t: jnp.full_like(t, 1 / (1.2 + jnp.sum(t * t)))),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_every_dynamics_keeps_its_density(name):
+    assert all(imbalance(KEPT[name], dimension=n) < 1e-12 for n in (1, 3))
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_a_dynamics_of_another_density_is_noticed(name):
+    """The coded SDE is then consistent with its steps, but not with exp(−U)."""
+    assert imbalance(LOST[name]) > 1e-3 > MAX_IMBALANCE
+    word = "euler" if isinstance(LOST[name], strang.SGRLD) else "chen:ABOBA"
+    certificate = weak_order(word, LOST[name], max_order=2, dimensions=(2,))
+    assert certificate.order == 0
+    assert certificate.mismatch[0] < 1e-11  # the step is right for the wrong SDE
+
+
+def test_a_dynamics_that_does_not_say_what_it_keeps():
+    @jax.tree_util.register_dataclass
+    @dataclass(frozen=True)
+    class Silent(strang.SGLD):
+        energy = None
+
+    assert imbalance(Silent()) is None
+    assert weak_order("euler", Silent(), max_order=1, dimensions=(1,)).order == 1
+
+
 # The parts.
 
 
@@ -208,7 +292,8 @@ def test_the_reference_is_the_generator(dynamics):
     with jax.enable_x64(True):
         problem = random_problem(dynamics, 2)
         force = partial(gradient, problem, (0.5, 0.5))
-        point, direction = jnp.asarray(problem.points[0]), jnp.asarray(problem.tests[0])
+        point = jnp.asarray(problem.points[0])
+        direction = jnp.asarray(problem.tests[0, : len(point)])
 
         def generator(f):
             def applied(x):

@@ -20,6 +20,7 @@ def order(
     from strang.dynamics import dynamics_class
     from strang.integrators.words import spell
     from strang.theory.certificate import invariant_order, weak_order
+    from strang.theory.certificate.stationary import MAX_IMBALANCE
 
     kind = dynamics_class(dynamics)
     step = spell(kind, integrator)
@@ -35,6 +36,7 @@ def order(
         "invariant_order": invariant,
         "gradients_per_step": step.gradients,
         "mismatch": list(certificate.mismatch),
+        "density_imbalance": certificate.imbalance,
     }
     texts: dict[Any, str] = {None: "not computed: the step is not linear on a Gaussian", "exact": "exact on Gaussians"}
     coefficients = ", ".join(f"h^{k}: {m:.1e}" for k, m in enumerate(certificate.mismatch, start=1))
@@ -44,6 +46,10 @@ def order(
         f"invariant measure: {texts.get(invariant, f'order {invariant} on Gaussians')}",
         f"mismatch of the Taylor coefficients: {coefficients}",
     ]
+    if certificate.imbalance is not None:
+        kept = certificate.imbalance < MAX_IMBALANCE
+        what = "kept by the coded drift and diffusion" if kept else "NOT kept: samples are of another density"
+        lines.append(f"the density exp(-U): {what} (imbalance {certificate.imbalance:.1e})")
     emit(result, json, lines)
 
 

@@ -15,7 +15,8 @@ class Dynamics(Protocol):
 
     A dynamics may also have `energy(state, potential)`, the H of the density e^−H that it keeps, which is certified;
     `temperature(state)`, whose mean should be 1; `check(step, h)`, which refuses an integrator or a largest step size;
-    and `linear`, true where its steps are linear on Gaussians.
+    `check_start(position)`, which refuses settings that do not suit a position; `accuracy`, the order to which its
+    pieces are solved, if that is not exactly; and `linear`, true where its steps are linear on Gaussians.
     """
 
     alphabets: ClassVar[dict]

@@ -16,7 +16,7 @@ import numpy as np
 from strang.dynamics.base import SecondOrder
 from strang.dynamics.fields import PER_COORDINATE, number
 from strang.integrators.exponentials import decay, tanh_gap
-from strang.integrators.high_order import MCLACHLAN, YOSHIDA, leapfrogs, quicsort
+from strang.integrators.high_order import MCLACHLAN, SPLITTING, YOSHIDA, between_halves_of_friction, quicsort
 from strang.integrators.words import Piece, Step, Substep, spell
 from strang.util.errors import InputError
 from strang.util.trees import Tree, add, axpy, cast, multiply, scale, spread
@@ -192,8 +192,14 @@ SGHMC.steps = {
     "euler-old": Step("euler-old", euler_old, order=1, gradients=1, noises=1),
     "nogin": Step("nogin", nogin, order=2, gradients=1, noises=1),
     "quicsort": Step("quicsort", quicsort, order=3, gradients=2, noises=3),
-    "opsi4o-yoshida": Step("opsi4o-yoshida", leapfrogs(YOSHIDA), order=2, gradients=3, noises=2),
-    "opsi4o-mclachlan": Step("opsi4o-mclachlan", leapfrogs(MCLACHLAN), order=2, gradients=5, noises=2),
+    **{
+        name: Step(name, between_halves_of_friction(times), order=2, gradients=len(times[1]), noises=2)
+        for name, times in (
+            ("opsi4o-yoshida", YOSHIDA),
+            ("opsi4o-mclachlan", MCLACHLAN),
+            ("opsi4o-mclachlan-splitting", SPLITTING),
+        )
+    },
     "euler-new": replace(spell(SGHMC, "chen:bOA"), name="euler-new"),  # Algorithm 2: θ moves with the new p
     "euler-position-first": replace(spell(SGHMC, "chen:AbO"), name="euler-position-first"),  # e^{hL2} e^{hL3}
 }

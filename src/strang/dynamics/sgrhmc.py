@@ -18,7 +18,8 @@ from strang.dynamics.base import SecondOrder
 from strang.dynamics.fields import number, setting
 from strang.dynamics.sghmc import SGHMCState
 from strang.integrators.words import Piece, Substep
-from strang.util.trees import Tree, add, alike, axpy, cast, dot, size
+from strang.util.errors import InputError, whole
+from strang.util.trees import Tree, add, axpy, cast, dot, same_shape, shapes, size
 
 
 def bowl(position: Tree) -> Tree:
@@ -70,6 +71,29 @@ class SGRHMC(SecondOrder):
         kinetic = dot(state.momentum, self.velocity(*state)) / 2
         return potential(state.position) + kinetic - jnp.linalg.slogdet(inverse)[1] / 2
 
+    @property
+    def accuracy(self) -> int:
+        """Each sweep of the implicit flow gains an order of h."""
+        return self.iterations
+
+    def check_start(self, position: Tree) -> None:
+        """Raises unless the metric is a positive diagonal shaped like the position, or a positive definite matrix."""
+        whole("iterations", self.iterations)
+        metric, n = self.metric(position), size(position)
+        if not (same_shape(metric, position) or full(metric, position)):
+            raise InputError(
+                f"metric gives shape {shapes(metric)} for a position of shape {shapes(position)}; write positive "
+                "numbers shaped like the position, such as jnp.full_like(position, g) where all share the number g, or "
+                f"one {n} x {n} matrix."
+            )
+        if full(metric, position):
+            symmetric = bool(jnp.allclose(metric, metric.T, rtol=1e-4))
+            positive = symmetric and bool(jnp.isfinite(jnp.linalg.cholesky(metric)).all())
+        else:
+            positive = all(bool((g > 0).all()) for g in jax.tree.leaves(metric))
+        if not positive:
+            raise InputError("metric is not positive (definite, and symmetric if a matrix) at the start; write one.")
+
     def temperature(self, state: SGHMCState):
         """The temperature p·G⁻¹p/n, whose mean should be 1."""
         return dot(state.momentum, self.velocity(*state)) / size(state.momentum)
@@ -107,10 +131,7 @@ class SGRHMC(SecondOrder):
 def full(metric: Tree, position: Tree) -> bool:
     """Whether the metric is one matrix over the flattened position rather than a diagonal shaped like it."""
     n = size(position)
-    same = alike(metric, position) and all(
-        jnp.shape(g) == jnp.shape(x) for g, x in zip(jax.tree.leaves(metric), jax.tree.leaves(position), strict=True)
-    )
-    return not same and jnp.shape(metric) == (n, n)
+    return not same_shape(metric, position) and bool(shapes(metric) == (n, n))
 
 
 def differentiate(function, position: Tree) -> Tree:

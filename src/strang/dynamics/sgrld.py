@@ -13,13 +13,14 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.flatten_util import ravel_pytree
 
 from strang.dynamics.fields import number, setting
 from strang.integrators.exponentials import decay
 from strang.integrators.words import Step
 from strang.util.errors import InputError
 from strang.util.random import jax_key
-from strang.util.trees import Tree, add, axpy, multiply, scale, subtract
+from strang.util.trees import Tree, add, axpy, multiply, same_shape, scale, shapes, subtract
 
 SMALLEST = 1e-30  # of a position, whose logarithm may be asked for
 MANY = 1e6  # from here on a Poisson number is as good as normal
@@ -80,6 +81,29 @@ class SGRLD:
 
     def diffusion(self, state: SGRLDState) -> tuple[Tree, ...]:
         return (jax.tree.map(lambda inverse: jnp.sqrt(2 * inverse), self.inverse_metric(state.position)),)
+
+    def check_start(self, position: Tree) -> None:
+        """Raises unless G⁻¹ is shaped like the position and each number of it depends on its own coordinate alone. Then
+        its derivative along v is v times that along (1, ..., 1); both are taken near the start, off its symmetries."""
+        if not same_shape(self.inverse_metric(position), position):
+            raise InputError(
+                f"inverse_metric gives shape {shapes(self.inverse_metric(position))} for a position of shape "
+                f"{shapes(position)}; write one number per coordinate, such as jnp.full_like(position, g)."
+            )
+        flat, unravel = ravel_pytree(position)
+        ones, other = jnp.ones_like(flat), jnp.linspace(0.1, 0.9, flat.size, dtype=flat.dtype)[::-1]
+        near = flat + 0.01 * (1 + jnp.abs(flat)) * (0.5 + other)
+
+        def along(direction):
+            return jax.jvp(lambda x: ravel_pytree(self.inverse_metric(unravel(x)))[0], (near,), (direction,))[1]
+
+        slope = along(ones)
+        if (jnp.abs(along(other) - other * slope) > 1e-3 * jnp.abs(slope).max()).any():
+            raise InputError(
+                "inverse_metric mixes coordinates: its number for one of them changes with another, which SGRLD's "
+                "drift leaves out; write one whose every number depends on its own coordinate alone, or use "
+                "strang.SGRHMC(metric=...), whose diagonal may depend on all of them."
+            )
 
     def energy(self, state: SGRLDState, potential):
         return potential(state.position)

@@ -17,6 +17,6 @@ def named(kind) -> list[str]:
     schemes = [
         f"{prefix}:{word}" for prefix, alphabet in kind.alphabets.items() for word in palindromes("".join(alphabet))
     ]
-    if "leimkuhler" in kind.alphabets and len(kind.alphabets["leimkuhler"]) == 3:
-        schemes.append("leimkuhler:BAOA")
+    if "leimkuhler" in kind.alphabets:  # one kick for the two of BAOAB and BADODAB that meet at a step's end
+        schemes.append(f"leimkuhler:{'BAOA' if len(kind.alphabets['leimkuhler']) == 3 else 'BADODA'}")
     return [*schemes, *kind.steps]

@@ -6,7 +6,7 @@ trees shaped like the position. A word is one way to make such a function; nothi
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -82,7 +82,8 @@ def spell(dynamics, word) -> Step:
             fractions of the time; or the name of a step that is not a word; or a `Step`, which is returned as it is.
 
     Returns:
-        The integrator. Its weak order is 2 if the word is a palindrome of exact flows, else 1.
+        The integrator. Its weak order is 2 if the word is a palindrome of exact flows, else 1; less if the dynamics
+        solves a piece less accurately, as SGRHMC with one iteration does.
 
     Raises:
         InputError: the word does not fit the dynamics, or leaves out a piece of it.
@@ -97,7 +98,7 @@ def spell(dynamics, word) -> Step:
         return word
     kind: Any = dynamics if isinstance(dynamics, type) else type(dynamics)
     if isinstance(word, str):
-        return kind.steps[word] if word in kind.steps else _spell(kind, word)
+        return limited(dynamics, kind.steps[word] if word in kind.steps else _spell(kind, word))
     try:
         prefix, letters = word
         word = str(prefix), tuple((str(letter), float(fraction)) for letter, fraction in letters)
@@ -106,7 +107,13 @@ def spell(dynamics, word) -> Step:
             f"{word!r} is no integrator; write 'alphabet:LETTERS' such as 'chen:ABOBA', "
             "or ('alphabet', (('A', 0.5), ...)) for unequal fractions of the time."
         ) from None
-    return _spell(kind, word)
+    return limited(dynamics, _spell(kind, word))
+
+
+def limited(dynamics, step: Step) -> Step:
+    """The step with its order lowered to the accuracy of the dynamics' pieces, where these are not solved exactly."""
+    accuracy = None if isinstance(dynamics, type) else getattr(dynamics, "accuracy", None)
+    return step if accuracy is None or step.order <= accuracy else replace(step, order=accuracy)
 
 
 @cache  # equal words are equal steps, so that they share a compilation

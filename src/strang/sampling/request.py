@@ -85,6 +85,8 @@ def prepare(
     if hasattr(dynamics, "check"):
         dynamics.check(step, float(probe(schedule, steps).max()))
     check_known_noise(dynamics, data, position, grid)
+    if hasattr(dynamics, "check_start"):
+        dynamics.check_start(position)
     check_model(model, data, position)
     check_average(average, position)
     block = draw_block_length(step, data, position, chains)

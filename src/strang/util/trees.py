@@ -60,6 +60,16 @@ def alike(x: Tree, y: Tree) -> bool:
     return bool(jax.tree.structure(x) == jax.tree.structure(y))  # type: ignore[operator]
 
 
+def shapes(tree: Tree) -> Tree:
+    """The shape of every leaf."""
+    return jax.tree.map(jnp.shape, tree)
+
+
+def same_shape(x: Tree, y: Tree) -> bool:
+    """Whether two trees have the same structure and leaves of the same shapes."""
+    return alike(x, y) and bool(shapes(x) == shapes(y))
+
+
 def spread(value, like: Tree) -> Tree:
     """Repeats `value` at every leaf of `like`, unless it already has that structure."""
     return value if alike(value, like) else jax.tree.map(lambda _: value, like)
