@@ -104,9 +104,12 @@ def test_a_difference_must_be_significant_over_images_and_over_seeds():
     def fits(*shifts, change=-0.1):
         return [{"diverged": False, "last": base + shift, "change": [change] * 50} for shift in shifts]
 
-    assert belief.is_worse(fits(0.2, 0.25, 0.15), fits(0.0, 0.05, -0.05))
-    assert not belief.is_worse(fits(0.2, 0.9, -0.5), fits(0.0, 0.05, -0.05))
-    assert not belief.is_worse(fits(0.2, 0.25, 0.15, change=-0.3), fits(0.0, 0.05, -0.05))  # AIS may err by as much
+    nats, error = belief.lead(fits(0.2, 0.25, 0.15), fits(0.0, 0.05, -0.05))
+    assert nats > 2 * error > 0
+    nats, error = belief.lead(fits(0.2, 0.9, -0.5), fits(0.0, 0.05, -0.05))
+    assert nats < 2 * error
+    nats, error = belief.lead(fits(0.2, 0.25, 0.15, change=-0.3), fits(0.0, 0.05, -0.05))
+    assert nats < 2 * error  # AIS may err by as much
 
 
 def test_score_of_independent_pixels():
@@ -116,8 +119,8 @@ def test_score_of_independent_pixels():
 
 def test_a_fit_that_diverged_is_worse_than_any_score():
     made, diverged = results({}, {}), {"diverged": True, "last": None, "predictive": None, "temperature": None}
-    assert belief.is_worse([diverged], made[-1:])
-    assert not belief.is_worse(made[-1:], [diverged])
+    assert belief.lead([diverged], made[-1:])[0] == np.inf
+    assert belief.lead(made[-1:], [diverged])[0] == -np.inf
     made[len(belief.METHODS) + 1] = diverged
     figure = belief.figure(QUICK, made)
     assert figure.tables[1].rows[0][2] == "diverged"

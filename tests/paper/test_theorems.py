@@ -119,7 +119,7 @@ def test_verdicts_on_the_mean_flow_follow_the_numbers(flows):
     for name in ("theta", "p"):
         other[-1][f"printed {name}"] = flows[-1][f"corrected {name}"]
     for point in other[-1]["first"]:
-        point["exact"] = 0.5
+        point |= {"exact": 0.5, "correlation": 0.5}
     for point in other[0]["distance"]:
         point["exact"] = 1.0
     figure = mean_flow.figure(TINY, other)
@@ -216,9 +216,7 @@ def test_verdicts_on_the_theorems_follow_the_numbers(proved):
     """Negative control: with numbers that agree its claims are reproduced, and with broken ones the lemmas are not."""
     results = dict(zip(RESULTS, proved, strict=True))
     figure = theorems.figure(TINY, list({**results, **as_claimed(results)}.values()))
-    left = {verdict.claim: verdict.verdict for verdict in figure.verdicts if verdict.verdict != REPRODUCED}
-    assert set(left.values()) <= {UNDER_READING}
-    assert [claim[:11] for claim in left] == ["SGRHMC with"]
+    assert {verdict.claim for verdict in figure.verdicts if verdict.verdict != REPRODUCED} == set()
 
     broken = copy.deepcopy(results)
     broken["chen"][0]["weak"] = 1

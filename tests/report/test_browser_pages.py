@@ -180,6 +180,8 @@ def test_verdicts_and_summary(text):
     shown = " ".join("".join(Elements(text).texts).split())
     assert "Of 12 simulated points with a known exact value, 11 agree with it; the farthest is 4.57" in shown
     assert "1.235" in shown
+    assert "3 of the verdicts rest on exact values alone" in shown
+    assert shown.count("rests on exact values") == 3
     assert "2.5×10⁻⁷" in shown
     assert text.count('href="#verdict-3"') == 1
 

@@ -9,6 +9,8 @@ from strang.report.panels import Panel, Table
 REPRODUCED = "reproduced"
 UNDER_READING = "reproduced under this reading"
 NOT_REPRODUCED = "not reproduced"
+CANNOT_TELL = "cannot be told at this resolution"  # the claimed difference is smaller than what could be seen
+EXACT, SIMULATED, BOTH = "exact values", "simulated runs", "exact values and simulated runs"
 
 
 class Effort(NamedTuple):
@@ -40,7 +42,8 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result for one claim: under which `reading` of it, which `numbers` decided, and `why` in a sentence."""
+    """The result for one claim: under which `reading` of it, which `numbers` decided, and `why` in a sentence; `basis`
+    says whether it rests on exact values or on simulated runs."""
 
     claim: str
     where: str
@@ -48,6 +51,7 @@ class Verdict:
     reading: str
     numbers: dict[str, Any]
     why: str
+    basis: str = EXACT
 
 
 @dataclass(frozen=True)

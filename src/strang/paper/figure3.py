@@ -12,7 +12,8 @@ import numpy as np
 
 from strang.paper import measure
 from strang.paper.figure import Effort, Figure, Part, Verdict
-from strang.paper.verdicts import outcome
+from strang.paper.verdicts import decide, listed, otherwise, partly, reproduced
+from strang.report.figures import number
 from strang.report.panels import Panel, Point, Series, Table
 
 FRICTIONS = (10.0, 20.0, 30.0)
@@ -203,19 +204,10 @@ def faster(contest: Contest, by_dynamics: dict[str, Any], full: dict[str, Any]) 
     both = zip(by_dynamics["sghmc"]["curve"], by_dynamics["sgld"]["curve"], strict=True)
     pairs = [(a, b) for a, b in both if a["exact"] is not None and b["exact"] is not None]
     ahead = [a["x"] for a, b in pairs if abs(a["exact"]) < abs(b["exact"])]
-    limit = 2 / measure.PRECISION
+    limit, every = 2 / measure.PRECISION, len(ahead) == len(pairs)
     forced = contest.kind == "decreasing" and min(DECREASING_GRID) > limit
     sghmc, sgld = at_end(by_dynamics["sghmc"]), at_end(by_dynamics["sgld"])
     with_full = at_end(full["sghmc"]) / at_end(full["sgld"])
-    if len(ahead) == len(pairs) and forced:
-        reading = f"on the paper's grid, whose smallest first step 0.003 is beyond SGLD's stability limit {limit:.4f}"
-    elif len(ahead) == len(pairs):
-        reading = "at every L shown"
-    elif ahead:
-        reading = f"only from L = {ahead[0]:,} to {ahead[-1]:,}"
-    else:
-        reading = "the paper's minibatches of 10: SGLD is ahead at every L shown; "
-        reading += "with full gradients SGHMC is" if with_full < 1 else "also with full gradients"
     numbers = {
         f"SGHMC's error at L = {CURVE:,}": sghmc,
         f"SGLD's error at L = {CURVE:,}": sgld,
@@ -223,22 +215,34 @@ def faster(contest: Contest, by_dynamics: dict[str, Any], full: dict[str, Any]) 
         "SGLD's C": by_dynamics["sgld"]["chosen"][0],
         "SGHMC's C and D": list(by_dynamics["sghmc"]["chosen"]),
     }
+    made = f"SGHMC's error is {number(sghmc / sgld)} times SGLD's at L = {CURVE:,}, and the smaller one at "
+    made += f"{len(ahead)} of "
+    made += f"{len(pairs)} lengths."
+    noise = " Minibatch noise makes the error here, hV/(2D) for SGHMC and hV/2 for SGLD, which gets as far with much "
+    noise += f"smaller steps; with full gradients the ratio is {number(with_full)}."
     if contest.kind == "fixed":
         numbers["SGHMC's over SGLD's, full gradients"] = with_full
     else:
         start = f"SGLD's error with the stable first step {STABLE_START:g}, not on the grid"
         numbers[start] = by_dynamics["sgld"]["stable_start"]
-    return Verdict(
+    full_gradients = "with full gradients SGHMC is" if with_full < 1 else "also with full gradients"
+    return decide(
         f"SGHMC converges faster than SGLD: {measure.NAMES[contest.goal]}, {contest.kind} steps tuned at L = "
         f"{contest.tuned_at}",
         "Section 5, Figure 3" if contest.where == "Figure 3" else "Appendix K",
-        outcome(len(ahead) == len(pairs) and not forced, ahead),
-        reading,
         numbers,
-        "SGLD explodes in its first steps there and needs the rest of the run to forget it."
-        if forced
-        else "Minibatch noise makes the error here, hV/(2D) for SGHMC and hV/2 for SGLD, which gets as far with much "
-        "smaller steps. Friction up to 30 is too little to make up for that.",
+        reproduced(every and not forced, "at every L shown", made),
+        partly(
+            every,
+            f"on the paper's grid, whose smallest first step 0.003 is beyond SGLD's stability limit {limit:.4f}",
+            f"{made} SGLD explodes in its first steps there and needs the rest of the run to forget it.",
+        ),
+        partly(
+            ahead,
+            f"only from L = {min(ahead, default=0):,} to {max(ahead, default=0):,}; {full_gradients}",
+            made + noise,
+        ),
+        otherwise(f"the paper's minibatches of 10: SGLD is ahead at every L shown; {full_gradients}", made + noise),
     )
 
 
@@ -248,14 +252,19 @@ def smaller_benefit(by_contest: dict[Contest, Any]) -> Verdict:
     for kind, goal in product(("fixed", "decreasing"), ALPHAS):
         results = by_contest[Contest(goal, kind, 500)]
         gain[goal, kind] = at_end(results["sgld"]) / at_end(results["sghmc"])
-    holds = all(1 < gain[goal, "decreasing"] < gain[goal, "fixed"] for goal in ALPHAS)
-    return Verdict(
+    holds = [goal for goal in ALPHAS if 1 < gain[goal, "decreasing"] < gain[goal, "fixed"]]
+    made = "; ".join(
+        f"SGLD's {measure.NAMES[goal]} is {number(gain[goal, 'fixed'])} times SGHMC's with fixed steps and "
+        f"{number(gain[goal, 'decreasing'])} times with decreasing ones"
+        for goal in ALPHAS
+    )
+    grid = ". The grid of decreasing steps starts SGLD where it explodes; the grid of fixed steps does not."
+    reading = f"exact errors at L = {CURVE:,}, tuned at L = 500"
+    return decide(
         "With decreasing steps SGHMC is still faster than SGLD, though the benefit is not as large as with fixed steps",
         "Appendix K",
-        outcome(holds),
-        f"exact errors at L = {CURVE:,}, tuned at L = 500",
         {f"SGLD's {measure.NAMES[goal]} over SGHMC's, {kind} steps": value for (goal, kind), value in gain.items()},
-        "The factor is smaller with decreasing steps."
-        if holds
-        else "The grid of decreasing steps starts SGLD where it explodes; the grid of fixed steps does not.",
+        reproduced(len(holds) == len(ALPHAS), reading, f"{made}."),
+        partly(holds, f"for the {listed([measure.NAMES[goal] for goal in holds])}; {reading}", f"{made}."),
+        otherwise(reading, made + grid),
     )

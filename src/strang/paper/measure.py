@@ -37,7 +37,8 @@ MAX_CHAINS = 10_000  # in one grid: more do not fit into the cache, and run slow
 
 
 class Target(NamedTuple):
-    """A Gaussian model with its data. The data of "unit" are the one datum 0, so that U = θ²/2."""
+    """A Gaussian model with its data. The data of "unit" are the one datum 0, so that U = θ²/2; "noisy unit" has the
+    same U from twenty data, and gradient noise V = 0.4."""
 
     model: models.Gaussian
     rows: np.ndarray
@@ -46,6 +47,7 @@ class Target(NamedTuple):
 TARGETS = {
     "paper": Target(models.Gaussian(), experiment.standardised(SIZE, MEAN, seed=0).astype(np.float32)),
     "unit": Target(models.Gaussian(prior_var=2.0, noise_var=2.0, start_var=4.0), np.zeros(1, np.float32)),
+    "noisy unit": Target(models.Gaussian(2.0, 40.0, start_var=4.0), np.repeat(np.array([-4, 4], np.float32), 10)),
 }
 PAPER_DATA = TARGETS["paper"].rows
 

@@ -7,13 +7,13 @@ import re
 from collections import Counter
 from typing import Any
 
-from strang.paper.figure import NOT_REPRODUCED, REPRODUCED, UNDER_READING, Figure, Verdict
+from strang.paper.figure import CANNOT_TELL, EXACT, NOT_REPRODUCED, REPRODUCED, UNDER_READING, Figure, Verdict
 from strang.report import pages
 from strang.report.figures import describe, svg
 from strang.report.panels import Panel, Table
 
-KINDS = {REPRODUCED: "good", UNDER_READING: "partly", NOT_REPRODUCED: "bad"}
-SIGNS = {REPRODUCED: "✓", UNDER_READING: "≈", NOT_REPRODUCED: "✗"}
+KINDS = {REPRODUCED: "good", UNDER_READING: "partly", NOT_REPRODUCED: "bad", CANNOT_TELL: "other"}
+SIGNS = {REPRODUCED: "✓", UNDER_READING: "≈", NOT_REPRODUCED: "✗", CANNOT_TELL: "?"}
 
 
 def render(figures: list[Figure], about: dict[str, Any]) -> str:
@@ -25,6 +25,7 @@ def render(figures: list[Figure], about: dict[str, Any]) -> str:
         {"duration": duration, "slug": slug},
         sections=[section(figure, verdicts) for figure in figures],
         verdicts=verdicts,
+        exact=sum(verdict.basis == EXACT for verdict in verdicts),
         counts={**dict.fromkeys(KINDS, 0), **Counter(verdict.verdict for verdict in verdicts)},
         about=about,
         kinds=KINDS,

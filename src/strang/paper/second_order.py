@@ -15,7 +15,8 @@ from strang.integrators.words import spell
 from strang.paper import measure
 from strang.paper.figure import Effort, Figure, Part, Verdict
 from strang.paper.targets import PLACES, PRECISIONS, PROBLEMS, Problem
-from strang.paper.verdicts import exponent, outcome
+from strang.paper.verdicts import decide, exponent, otherwise, partly, reproduced
+from strang.report.figures import number
 from strang.report.panels import Panel, Point, Series, Table
 from strang.theory import finite_time, galerkin, richardson
 from strang.theory.certificate import invariant_order
@@ -183,15 +184,18 @@ def second_order(by_problem: dict[str, Any]) -> Verdict:
     orders = ("full", "iid", *SWEEPS)
     holds = [policy for policy in orders if all(p is not None and p > 1.8 for p in by_policy[policy])]
     names = ", ".join(POLICIES[policy] for policy in holds)
-    return Verdict(
+    made = f"The powers of h with independent batches are {number(by_policy['iid'])}, reshuffled "
+    made += f"{number(by_policy['reshuffled'])}. Independent batches add a bias h V/(2D) of their own; over a sweep "
+    made += "through "
+    made += "the data the errors of the gradients add to zero, and the next order decides."
+    return decide(
         "With the symmetric splitting the bias is O(1/(Lh) + h²) under unbiased stochastic gradients",
         "Remark 8",
-        outcome("iid" in holds, holds),
-        f"with {names}; not with independent batches" if holds and "iid" not in holds else names or "no batches tried",
         {f"{POLICIES[policy]}: power of h on the three models": by_policy[policy] for policy in orders}
         | {f"{POLICIES[policy]}: power of h": by_policy[policy] for policy in ("control variate", *NOISE_KNOWN)},
-        "Independent batches add a bias h V/(2D) of their own. Over a sweep through the data the errors of the "
-        "gradients add to zero, and the next order decides.",
+        reproduced("iid" in holds, names, made),
+        partly(holds, f"with {names}; not with independent batches", made),
+        otherwise("no batches tried", made),
     )
 
 
@@ -202,17 +206,22 @@ def higher_orders(orders: dict[str, list[Any]], by_problem: dict[str, Any]) -> V
     numbers: dict[str, Any] = {
         f"{POLICIES[batches]}: orders of {', '.join(RISING)}": certified for batches, certified in orders.items()
     }
+    gained = {}
     for policy, order in (("full", 2), ("iid", 1)):
-        gained = powers(by_problem, policy, order)
+        power = powers(by_problem, policy, order)
+        gained[policy] = [power["precisions"], power["well"]]
         key = f"{POLICIES[policy]}, extrapolated: power of h (unequal precisions, double well)"
-        numbers[key] = [gained["precisions"], gained["well"]]
-    return Verdict(
+        numbers[key] = gained[policy]
+    made = f"With independent batches the orders of {', '.join(RISING)} are {number(orders['iid'])}: the batches add "
+    made += "a bias "
+    made += f"in h whatever the integrator. With full gradients they are {number(orders['full'])}. Beyond the paper, "
+    made += f"Richardson extrapolation leaves powers {number(gained['full'])} with full gradients and "
+    made += f"{number(gained['iid'])} with independent batches."
+    return decide(
         "Higher-order integrators have more accurate invariant measures",
         "Abstract",
-        outcome("iid" in rises, rises),
-        f"with {names}; with independent batches all have order 1" if rises and "iid" not in rises else names,
         numbers,
-        "Independent batches add a bias in h whatever the integrator. Beyond the paper, Richardson extrapolation "
-        "raises the order: a symmetric scheme's bias is even in h with full gradients, so that one combination leaves "
-        "h⁴; under independent batches another one removes the term in h.",
+        reproduced("iid" in rises, names, made),
+        partly(rises, f"with {names}; with independent batches all have order 1", made),
+        otherwise("in no minibatches", made),
     )

@@ -12,9 +12,10 @@ import numpy as np
 
 from strang.integrators.schemes import palindromes
 from strang.paper import measure, proofs, verdicts
-from strang.paper.figure import REPRODUCED, Effort, Figure, Part, Verdict
+from strang.paper.figure import Effort, Figure, Part, Verdict
 from strang.paper.proofs import CLOSE, FRICTION, ORDER, WORD
-from strang.paper.verdicts import outcome, power, verdict
+from strang.paper.verdicts import Case, decide, listed, otherwise, partly, power, reproduced
+from strang.report.figures import number
 from strang.report.panels import Panel, Series, Table
 
 SCHEMES = [f"{alphabet}:{word}" for alphabet in ("chen", "leimkuhler") for word in palindromes("ABO")]
@@ -148,18 +149,25 @@ def bias_powers(by_size: dict[str, list[float]]) -> dict[str, float]:
     return {order: power(STEP_SIZES, biases) for order, biases in by_size.items()}
 
 
-def by_reading(holds: dict[str, bool]) -> tuple[str, str]:
-    """The verdict on a claim about all minibatches, and for which of them it holds."""
+def by_reading(holds: dict[str, bool], why: str) -> tuple[Case, ...]:
+    """The cases of a claim about all minibatches: for which of them it holds."""
     where = [label for order, label in BATCH_ORDERS.items() if holds[order]]
-    if len(where) == len(holds):
-        return REPRODUCED, "any minibatches"
-    if holds["reshuffled"] or holds["symmetric"]:
+    if where and len(where) < len(holds) and (holds["reshuffled"] or holds["symmetric"]):
         where[-1] += ", where an epoch is short, R h √K0 < 3"
-    return outcome(False, where), ", ".join(where) or "for no minibatches"
+    return (
+        reproduced(all(holds.values()), "any minibatches", why),
+        partly(where, ", ".join(where), why),
+        otherwise("for no minibatches", why),
+    )
 
 
 def labelled(numbers: dict[str, Any], what: str) -> dict[str, Any]:
-    return {f"{what}, {BATCH_ORDERS[order]}": number for order, number in numbers.items()}
+    return {f"{what}, {BATCH_ORDERS[order]}": value for order, value in numbers.items()}
+
+
+def quoted(powers: dict[str, float]) -> str:
+    """The powers by minibatches, in a sentence."""
+    return ", ".join(f"{power:.2f} with {BATCH_ORDERS[order]}" for order, power in powers.items())
 
 
 def bias_bound(by_size: dict[str, list[float]], by_length: dict[str, dict[str, list[float]]]) -> Verdict:
@@ -169,12 +177,12 @@ def bias_bound(by_size: dict[str, list[float]], by_length: dict[str, dict[str, l
     for order, errors in by_length.items():
         rest = [(bias - errors["stays"][0]) * L * FIXED_SIZE for bias, L in zip(errors["bias"], LENGTHS, strict=True)]
         numbers[f"(bias − its limit) L h at L = 10⁴, 10⁶, {BATCH_ORDERS[order]}"] = [rest[2], rest[4]]
-    return verdict(
+    why = f"The bias that stays goes with h to the power {quoted(powers)}. {NOISE}"
+    return decide(
         "The bias is O(1/(Lh) + h^K) with unbiased gradients, K = 2 for the splitting",
         "Theorem 1, Remark 8",
-        *by_reading({order: p > ORDER - CLOSE for order, p in powers.items()}),
         numbers,
-        f"The transient is C/(Lh) always. {NOISE}",
+        *by_reading({order: p > ORDER - CLOSE for order, p in powers.items()}, why),
     )
 
 
@@ -182,12 +190,12 @@ def mse_bound(floors: dict[str, dict[str, list[float]]]) -> Verdict:
     """The power of h in the MSE when L is so large that the squared bias is all of it."""
     powers = {order: power(FLOORS[order]["sizes"], errors["mse"]) for order, errors in floors.items()}
     fractions = {order: errors["bias"][0] ** 2 / errors["mse"][0] for order, errors in floors.items()}
-    return verdict(
+    why = f"The MSE that is left goes with h to the power {quoted(powers)}; it is the squared bias. {NOISE}"
+    return decide(
         "The MSE is O(1/L + 1/(Lh) + h^2K), K = 2 for the splitting",
         "Theorem 2, Remark 8",
-        *by_reading({order: p > 2 * ORDER - 2 * CLOSE for order, p in powers.items()}),
         labelled(powers, "power of h in the MSE as L → ∞") | labelled(fractions, "fraction that is squared bias"),
-        f"What is left of the MSE is the squared bias. {NOISE}",
+        *by_reading({order: p > 2 * ORDER - 2 * CLOSE for order, p in powers.items()}, why),
     )
 
 
@@ -199,14 +207,16 @@ def invariant_measure(by_size: dict[str, list[float]], batched: dict[str, Any]) 
         for order in BATCH_ORDERS
     }
     last = {order: by_size[order][-1] / by_size["iid"][-1] for order in ("reshuffled", "symmetric")}
-    return verdict(
+    weak = {order: batched[order]["weak"] for order in BATCH_ORDERS}
+    why = f"The bias goes with h to the power {quoted(powers)}; the certified weak orders over a period are "
+    why += f"{number(list(weak.values()))}. {NOISE} Sweeps through the data cancel it over an epoch."
+    return decide(
         "The invariant measure of an SG-MCMC with a K-th order integrator is within O(h^K)",
         "Theorem 3",
-        *by_reading(holds),
         labelled(powers, "power of h in the bias")
-        | labelled({order: batched[order]["weak"] for order in BATCH_ORDERS}, "certified weak order over a period")
+        | labelled(weak, "certified weak order over a period")
         | labelled(last, f"bias over that of independent minibatches at h = {STEP_SIZES[-1]:.2g}"),
-        f"{NOISE} Sweeps through the data cancel it over an epoch: what is left of it here falls even faster than h².",
+        *by_reading(holds, why),
     )
 
 
@@ -214,15 +224,17 @@ def noise_matters(by_size: dict[str, list[float]]) -> Verdict:
     """Whether any minibatches leave the invariant measure as full gradients have it."""
     ratios = {order: abs(biases[0] / by_size["full"][0]) for order, biases in by_size.items() if order != "full"}
     affected = [order for order, ratio in ratios.items() if ratio > 2]
-    return verdict(
+    at = f"at h = {STEP_SIZES[0]:.2g}, where R h √K0 is 0.05"
+    why = f"The bias over that of full gradients {at}: {quoted(ratios)}; more than 2 counts as affected. The order in "
+    why += "which minibatches come decides by which power of h their bias falls."
+    return decide(
         "Only the order of the numerical approximation, not the stochastic gradient, affects the invariant measure",
         "Section 3.2, after Theorem 3",
-        outcome(not affected, len(affected) < len(ratios)),
-        f"at h = {STEP_SIZES[0]:.2g}, where R h √K0 is 0.05" if affected else "any minibatches",
         labelled(ratios, "bias over that of full gradients")
         | {"relative bias, independent minibatches": by_size["iid"][0]},
-        "Nearly all of the bias is that of the stochastic gradient, in every order of the minibatches; the order in "
-        "which they come decides by which power of h it falls.",
+        reproduced(not affected, "any minibatches", why),
+        partly(len(affected) < len(ratios), f"not with {listed([BATCH_ORDERS[o] for o in affected])}, {at}", why),
+        otherwise(at, why),
     )
 
 
@@ -232,15 +244,18 @@ def vanishing_variance(by_length: dict[str, dict[str, list[float]]]) -> Verdict:
     vanishes = all(p < -1 + CLOSE for p in powers.values())
     bounded = all(errors["variance"][-1] <= errors["stays"][0] ** 2 for errors in by_length.values())
     # Paper: variance O(h^2K). We: 0 in the limit, because h^2K bounds the squared bias within the MSE (erratum A15).
-    return verdict(
+    left = {order: errors["variance"][-1] for order, errors in by_length.items()}
+    why = f"At h = {FIXED_SIZE:g} the variance goes with L to the power {quoted(powers)}, and is "
+    why += f"{number(list(left.values()))} "
+    why += f"at L = 10⁹; the squared bias {number([each['stays'][0] ** 2 for each in by_length.values()])} stays in "
+    why += "the MSE."
+    return decide(
         "As L → ∞ the sample average is a random variable with variance O(h^2K)",
         "Section 3.2",
-        outcome(bounded and not vanishes, vanishes),
-        "as a bound, which is not sharp: the variance tends to 0" if vanishes else "variance against squared bias",
-        labelled(powers, "power of L in the variance")
-        | labelled({order: errors["variance"][-1] for order, errors in by_length.items()}, "variance at L = 10⁹"),
-        "At a fixed step size the variance "
-        + ("falls like 1/L; the squared bias stays in the MSE." if vanishes else "does not fall like 1/L."),
+        labelled(powers, "power of L in the variance") | labelled(left, "variance at L = 10⁹"),
+        reproduced(bounded and not vanishes, "variance against squared bias", why),
+        partly(vanishes, "as a bound, which is not sharp: the variance tends to 0", why),
+        otherwise("variance against squared bias", why),
     )
 
 
@@ -252,15 +267,21 @@ def decreasing_bound(decreasing: list[dict[str, Any]]) -> Verdict:
         growth[order].append(after / before)
         if after / before > 1 + CLOSE / 2:
             broken[order].append(each["alpha"])
-    exceptions = f"; not with independent minibatches at α up to {max(broken['iid'], default=0.0):.2g}"
-    return verdict(
+    why = f"From L = 10⁴ to 10⁵ bias over bound grows by up to {max(growth['full']):.2f} with full gradients and "
+    why += f"{max(growth['iid']):.2f} with independent minibatches, whose effective K is 1: the bias follows "
+    why += f"1/S_L + Σ h_l²/S_L. It grows by more than 5 % at α = {number(broken['full']) or 'none'} and "
+    why += f"{number(broken['iid']) or 'none'}."
+    return decide(
         "With decreasing steps the bias is O(1/S_L + Σ h_l^(K+1)/S_L), K = 2",
         "Theorem 4",
-        outcome(not broken["full"] and not broken["iid"], not broken["full"]),
-        f"full gradients{exceptions}" if broken["iid"] else "any minibatches",
         {"α": [each["alpha"] for each in decreasing]} | labelled(growth, "bias over bound, growth from L = 10⁴ to 10⁵"),
-        "With independent minibatches the effective K is 1, so that the bias follows 1/S_L + Σ h_l²/S_L. At large α, "
-        "where 1/S_L is by far the larger term all the same, the bound holds.",
+        reproduced(not broken["full"] and not broken["iid"], "any minibatches", why),
+        partly(
+            not broken["full"],
+            f"full gradients; not with independent minibatches at α up to {max(broken['iid'], default=0.0):.2g}",
+            why,
+        ),
+        otherwise("not even with full gradients", why),
     )
 
 
@@ -272,16 +293,20 @@ def consistency(decreasing: list[dict[str, Any]]) -> Verdict:
         worst = [max(abs(b / a) for a, b in pairwise(each[f"iid {name}"])) for name in ("bias", "mse")]
         falls[f"α = {each['alpha']:.3g}"] = worst
     slowest = max(falls, key=lambda name: falls[name][0])
-    return verdict(
+    stuck = [name for name, ratios in falls.items() if max(ratios) >= 0.9]
+    reading = f"also with independent minibatches; h_l = {SCALE:g} l^−α, L = 10² … 10⁵"
+    why = f"The bias falls slowest at {slowest}, where a decade takes it to {falls[slowest][0]:.2f} of it: the limit "
+    why += "is far "
+    why += (
+        f"off. Not falling by a tenth per decade: {listed(stuck)}; the conditions {'hold' if conditions else 'fail'}."
+    )
+    return decide(
         "Steps h_l ∝ l^−α with 0 < α < 1 give consistent averages: bias and MSE approach zero",
         "Theorem 4, Corollary 5",
-        outcome(conditions and all(max(ratios) < 0.9 for ratios in falls.values())),
-        f"also with independent minibatches; h_l = {SCALE:g} l^−α, L = 10² … 10⁵",
         {"the conditions on the step sizes hold for all α": conditions}
         | {f"{name}: least fall of bias and MSE in a decade, to": ratios for name, ratios in falls.items()},
-        "Some error does not fall, or a condition does not hold.",
-        "As h_l → 0 the bias of the minibatch noise vanishes as well. Both errors fall in every decade at every α, "
-        f"slowest at {slowest}, where a decade takes the bias to {falls[slowest][0]:.2f} of it: the limit is far off.",
+        reproduced(conditions and not stuck, reading, why),
+        otherwise(reading, why),
     )
 
 
@@ -291,12 +316,15 @@ def extra_logarithm(summed: dict[str, Any]) -> Verdict:
     growth = {alpha: np.diff(values) for alpha, values in scaled.items()}
     bounded = {alpha: steps[-1] < 0.5 * steps[-2] for alpha, steps in growth.items()}
     # Paper: O(L^−Kα) for every α. We: only if (K+1) α < 1, because at α = 1/(K+1) the sum is Σ 1/l (erratum A16).
-    return verdict(
+    adds = ", ".join(f"{steps[-1]:.2g} at α = {alpha}" for alpha, steps in growth.items())
+    why = f"The last decade adds {adds} to the constant. At α = 1/3, which the paper calls optimal for the bias, "
+    why += "that is a "
+    why += "factor log L if it does not fall from decade to decade."
+    return decide(
         "Σ h_l^(K+1)/S_L decreases as O(L^−Kα)",
         "Remark 6",
-        outcome(all(bounded.values()), bounded["0.2"]),
-        "all α" if all(bounded.values()) else "(K+1) α < 1",
         {f"α = {alpha}: Σ h³/S_L · L^2α at L = 10 … 10⁷": values for alpha, values in scaled.items()},
-        f"At α = 1/3, which the paper calls optimal for the bias, each decade adds {growth['0.333'][-1]:.2f} to the "
-        "constant: a factor log L. Beyond, the constant grows as a power of L.",
+        reproduced(all(bounded.values()), "all α", why),
+        partly(bounded["0.2"], "(K+1) α < 1", why),
+        otherwise("no α tried", why),
     )

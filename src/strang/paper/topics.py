@@ -15,8 +15,9 @@ import numpy as np
 
 from strang.paper import belief
 from strang.paper.belief import EULERS, paper_table
-from strang.paper.figure import Effort, Figure, Part, Verdict
-from strang.paper.verdicts import outcome
+from strang.paper.figure import CANNOT_TELL, SIMULATED, Effort, Figure, Part, Verdict
+from strang.paper.verdicts import Case, decide, listed, otherwise, partly, reproduced
+from strang.report.figures import number
 from strang.report.panels import Panel, Point, Series, Table
 from strang.run.driver import run_blocks
 from strang.run.result import temperatures
@@ -213,16 +214,30 @@ def splitting_ahead(topics: int, by_label: dict[str, Rows]) -> Verdict:
     splitting = values["SGHMC-S"]
     behind = [euler for euler in EULERS if splitting < (1 - MIN_LEAD) * values[euler]]
     ahead = [method for method, value in values.items() if value < (1 - MIN_LEAD) * splitting]
-    return Verdict(
+    leads = ", ".join(f"{euler} has {values[euler] / splitting:.3f} times" for euler in EULERS)
+    paper = ", ".join(f"{100 * (euler / own - 1):.1f} %" for own, euler, _ in PAPER.values())
+    made = f"{leads} the splitting's perplexity, each at the best of its own steps; the paper's leads are {paper}, "
+    made += "and two "
+    made += (
+        f"chains of one method differ by up to {MIN_LEAD:.0%}. Ahead of the splitting by more: {listed(ahead)}. The "
+    )
+    made += "new momentum's step is the splitting's up to order h."
+    return decide(
         f"Topic model, K = {topics}: SGHMC-S is ahead of SGHMC-E",
         "Table 1",
-        outcome(len(behind) == len(EULERS), behind),
-        f"{' and '.join(behind)}: behind by more than {MIN_LEAD:.0%}, each at the best of its own steps"
-        if behind
-        else "",
         {method: finite(round(value, 1)) for method, value in values.items()},
-        "The new momentum's step is the splitting's up to order h."
-        + (f" Ahead of the splitting: {', '.join(ahead)}." if ahead else ""),
+        reproduced(len(behind) == len(EULERS), f"both momenta: behind by more than {MIN_LEAD:.0%}", made),
+        partly(
+            behind, f"{listed(behind)}: behind by more than {MIN_LEAD:.0%}, each at the best of its own steps", made
+        ),
+        Case(
+            np.isfinite(splitting) and not set(ahead) & set(EULERS),
+            CANNOT_TELL,
+            f"all three within {MIN_LEAD:.0%}, which one chain each does not resolve",
+            made,
+        ),
+        otherwise(f"{listed([euler for euler in EULERS if euler in ahead])} ahead of the splitting", made),
+        basis=SIMULATED,
     )
 
 
@@ -235,17 +250,22 @@ def explosion(topics: int, by_label: dict[str, Rows]) -> Verdict:
         method: {f"{row['step_size']:.3g}": row["temperature"] for row in by_label[method]}
         for method in SECOND_ORDER[:3]
     }
-    named = [", ".join(euler for euler in EULERS if sizes[euler]) or "neither" for sizes in (broken, strong)]
-    some = any(broken.values()) or any(strong.values())
-    return Verdict(
+    named = [listed([euler for euler in EULERS if sizes[euler]], "neither") for sizes in (broken, strong)]
+    reading = f"at the friction of the table: {named[0]}; where D h = {STRONG}: {named[1]}"
+    count = ", ".join(f"{euler} alone at {len(sizes)}" for euler, sizes in broken.items())
+    made = f"Of {len(by_label['SGHMC-S'])} step sizes {count}. The new momentum's step is the splitting's up to "
+    made += "order h and "
+    made += "breaks about where it does, unless friction is strong: Euler then turns the momentum round and makes it "
+    made += "larger, "
+    made += "the splitting solves friction exactly. The old momentum's step adds energy at every step."
+    return decide(
         f"Topic model, K = {topics}: Euler explodes at step sizes at which the splitting works",
         "Section 5",
-        outcome(all(broken.values()), some),
-        f"at the friction of the table: {named[0]}; where D h = {STRONG}: {named[1]}" if some else "",
         {"Euler breaks, the splitting does not": broken, f"where D h = {STRONG}": strong, "temperature": heat},
-        "The new momentum's step is the splitting's up to order h and breaks about where it does, unless friction is "
-        "strong: Euler then turns the momentum round and makes it larger, the splitting solves friction exactly. The "
-        "old momentum's step adds energy at every step. Minibatch noise heats all of them.",
+        reproduced(all(broken.values()), "both momenta, at the friction of the table", made),
+        partly(any(broken.values()) or any(strong.values()), reading, made),
+        otherwise(reading, made),
+        basis=SIMULATED,
     )
 
 
@@ -262,14 +282,17 @@ def langevin(topics: int, by_label: dict[str, Rows]) -> Verdict:
     def times(perplexity: float | None) -> float:
         return perplexity / splitting if perplexity and splitting else np.inf
 
-    everywhere, there = splitting is not None and times(own) > MIN_RATIO, same is not None and times(same) > MIN_RATIO
-    return Verdict(
+    made = f"SGLD has {number(finite(times(own)))} times SGHMC's perplexity on steps of its own and "
+    made += f"{number(finite(times(same)))} times on SGHMC's (– where it breaks at all that were tried); more than "
+    made += (
+        f"{MIN_RATIO} counts. h / D of SGHMC is what corresponds to SGLD's step, so that one grid cannot serve both."
+    )
+    return decide(
         f"Topic model, K = {topics}: SGLD has twice the perplexity of SGHMC",
         "Table 1",
-        outcome(everywhere, there),
-        f"on SGHMC's step sizes, {times(same):.1f} times" if there and not everywhere else "",
         {"SGHMC-S": splitting, "SGLD, own steps": own, "SGLD, SGHMC's steps": same},
-        "h / D of SGHMC is what corresponds to SGLD's step, so that one grid cannot serve both."
-        + (f" On steps of its own SGLD has {times(own):.2f} times SGHMC's perplexity." if own and splitting else "")
-        + (" On SGHMC's steps SGLD has no perplexity: it breaks at all that were tried." if same is None else ""),
+        reproduced(splitting is not None and times(own) > MIN_RATIO, "also on steps of its own", made),
+        partly(same is not None and times(same) > MIN_RATIO, f"on SGHMC's step sizes, {times(same):.1f} times", made),
+        otherwise("on both grids", made),
+        basis=SIMULATED,
     )
