@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import jax
 import numpy as np
@@ -25,14 +26,13 @@ distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
 
-@pytest.fixture(scope="module")
-def scheduler(tmp_path_factory):
-    """A scheduler and two workers, each a process of its own."""
-    folder = tmp_path_factory.mktemp("dask")
+@contextmanager
+def dask_cluster(folder, workers):
+    """A scheduler, first, and its workers, each a process of its own; and the scheduler's address."""
     file = folder / "scheduler.json"
     common = ["--scheduler-file", str(file), "--no-dashboard"]
     commands = [["scheduler", "--host", "127.0.0.1", "--port", "0", *common]]
-    commands += [["worker", *common, "--nthreads", "1", "--no-nanny", "--local-directory", str(folder)]] * 2
+    commands += [["worker", *common, "--nthreads", "1", "--no-nanny", "--local-directory", str(folder)]] * workers
     started = []
     for name, *arguments in commands:
         command = [sys.executable, "-m", f"distributed.cli.dask_{name}", *arguments]
@@ -41,11 +41,17 @@ def scheduler(tmp_path_factory):
             time.sleep(0.05)
     address = json.loads(file.read_text())["address"]
     with distributed.Client(address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=60)
-    yield address
+        client.wait_for_workers(workers, timeout=60)
+    yield started, address
     for process in reversed(started):
-        process.terminate()
+        process.kill()
         process.wait()
+
+
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory):
+    with dask_cluster(tmp_path_factory.mktemp("dask"), 2) as (_, address):
+        yield address
 
 
 def settings(**changes):
@@ -140,6 +146,20 @@ def test_a_group_whose_worker_dies_is_run_on_another(scheduler, tmp_path):
         return item
 
     assert sorted(dask.spread(scheduler, deadly, [0, 1, 2], "tasks", False)) == [(0, -1), (1, 1), (2, 2)]
+
+
+def test_a_scheduler_that_dies_is_told_in_a_sentence(tmp_path, caplog):
+    def slow(item):
+        time.sleep(60 * item)
+        return item
+
+    with dask_cluster(tmp_path, 1) as (processes, address):
+        results = dask.spread(address, slow, [0, 1], "tasks", False)
+        assert next(results) == (0, 0)
+        processes[0].kill()
+        with pytest.raises(InputError, match=r"scheduler went away \(.*\) after 1 of 2 tasks; start it again"):
+            list(results)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(("chains", "count"), [(5, 2), (7, 3), (4, 4), (200, 7)])

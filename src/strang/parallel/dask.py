@@ -4,6 +4,7 @@ A scheduler is trusted: Dask sends functions as pickles over its connections, an
 Nothing is pickled to disk.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ def connected(address: str) -> Iterator[Any]:
             f"no Dask scheduler answers at {address} ({first_line(error)}); start one by `dask scheduler`, and write "
             "the address that it prints, such as tcp://10.0.0.1:8786."
         ) from None
-    with client:
+    with quiet(), client:
         try:
             client.wait_for_workers(1, timeout=PATIENCE)
         except TimeoutError:
@@ -44,6 +45,18 @@ def connected(address: str) -> Iterator[Any]:
             ) from None
         check_workers(client)
         yield client
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without Dask's own log, which is a page of traceback where the scheduler goes away; we say it in a sentence."""
+    log = logging.getLogger("distributed.client")
+    before = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def check_workers(client) -> None:
@@ -71,8 +84,8 @@ def gathered(client, submit: Callable, items: Sequence, what: str, progress: boo
                 raise InputError(f"worker after worker died over the same task ({first_line(error)}).") from None
             except (CancelledError, OSError) as error:
                 raise InputError(
-                    f"the Dask scheduler went away ({first_line(error)}) after {count - 1} of {len(items)} tasks; what "
-                    "is done is kept where it is kept at all. Start it again, and write the same command."
+                    f"the Dask scheduler went away ({first_line(error)}) after {count - 1} of {len(items)} tasks; "
+                    "start it again, and write the same command: a reproduction goes on from its finished parts."
                 ) from None
             yield futures[future], result
             done(count)
