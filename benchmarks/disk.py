@@ -57,7 +57,7 @@ def write(path: Path, rows: int, *shape: int) -> None:
 
 
 def against_memory(folder: Path, rows: int, steps: int) -> None:
-    """Seconds and CPU seconds a step from memory and from disk, in turns."""
+    """Seconds and CPU seconds per step from memory and from disk, in turns."""
     path, how = folder / "rows.npy", {"batch_size": BATCH, "batch_order": "reshuffled"}
     if not path.exists():
         write(path, rows, FEATURES + 1)
@@ -83,13 +83,13 @@ def against_memory(folder: Path, rows: int, steps: int) -> None:
     size = f"{path.stat().st_size / 1e6:.0f} MB, {rows:,} rows"
     print(f"{computing}; {size}, batches of {BATCH}, {steps} steps, best of {ROUNDS} rounds")
     for name in jobs:
-        print(f"  from {name}: {1e3 * best[name]:.2f} ms a step, {1e3 * cpu[name]:.2f} ms of CPU")
+        print(f"  from {name}: {1e3 * best[name]:.2f} ms per step, {1e3 * cpu[name]:.2f} ms of CPU")
     ratio = best["memory"] / best["disk"]
     print(f"  throughput from disk: {ratio:.3f} of memory's; waiting for data {100 * waiting:.1f} % of the time")
 
 
 def one_size(path: str, steps: int) -> None:
-    """In a process of its own: seconds a step, and the most memory ever."""
+    """In a process of its own: seconds per step, and the most memory ever."""
     data = strang.data.files(path, batch_size=BATCH, batch_order="reshuffled")
     data.verify()
     job = prepare(model(1, 256, 128), data, strang.SGHMC(10.0), step_size=1e-9, steps=steps, average=None)
@@ -111,7 +111,7 @@ def sizes(folder: Path, counts: list[int], steps: int) -> None:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
         seconds, cpu, memory, waiting = json.loads(answer.stdout)
         print(
-            f"{rows:>11,} rows, {path.stat().st_size / 1e6:>6.1f} MB: {1e3 * seconds:.2f} ms a step, "
+            f"{rows:>11,} rows, {path.stat().st_size / 1e6:>6.1f} MB: {1e3 * seconds:.2f} ms per step, "
             f"{1e3 * cpu:.2f} ms of CPU, {memory:.0f} MB at most, waiting {100 * waiting:.0f} % of the time"
         )
         path.unlink()

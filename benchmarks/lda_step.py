@@ -72,7 +72,7 @@ def measure(corpus, given, settings) -> None:
         f"{settings['dynamics']}, {position.shape[0]} words x {position.shape[1]} topics, {given.documents} documents"
     )
     for name, (seconds, cpu) in best.items():
-        print(f"  {name:12}{1e3 * seconds / STEPS:8.2f} ms a step, {1e3 * cpu / STEPS:8.2f} ms of CPU")
+        print(f"  {name:12}{1e3 * seconds / STEPS:8.2f} ms per step, {1e3 * cpu / STEPS:8.2f} ms of CPU")
     print(f"  the dense part takes {best['dense'][0] / best['normals'][0]:.2f} times as long as drawing its normals")
 
 

@@ -1,8 +1,8 @@
 """The same work in Strang, BlackJAX and posteriors in one go:  .venv/bin/python benchmarks/peers.py [gaussian logistic]
 
-Each peer has an environment of its own under benchmarks/.peers, made on the first run. Steps a second count all chains;
-"times" is Strang's rate over the peer's. The variance error is that of the posterior variance, whose sign and size are
-the bias of the method where the run is long enough (posteriors' runs are short: a Python loop).
+Each peer has an environment of its own under benchmarks/.peers, made on the first run. Steps per second count all
+chains; "times" is Strang's rate over the peer's. The variance error is that of the posterior variance, whose sign and
+size are the bias of the method where the run is long enough (posteriors' runs are short: a Python loop).
 """
 
 import json
@@ -51,7 +51,7 @@ def main() -> None:
                 continue
             rows += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         best = next(row["rate"] for row in rows if row["peer"] == "strang chen:ABOBA")
-        print(f"\n{problem}: chain-steps a second, Strang's rate over it, relative error of the posterior variance")
+        print(f"\n{problem}: chain-steps per second, Strang's rate over it, relative error of the posterior variance")
         for row in rows:
             print(
                 f"  {row['peer']:28}{row['rate']:>14,.0f}{best / row['rate']:>9.2f} times"

@@ -50,7 +50,7 @@ PROBLEMS = {"gaussian": gaussian, "logistic": logistic}
 
 
 def report(problem: Problem, peer: str, steps: int, seconds: float, mean, second) -> None:
-    """One line of JSON: chain-steps a second, and the relative error of the posterior variance, chains averaged."""
+    """One line of JSON: chain-steps per second, and the relative error of the posterior variance, chains averaged."""
     variance = np.mean(second, 0) - np.mean(mean, 0) ** 2
     error = float(np.mean(variance / problem.variance - 1))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
