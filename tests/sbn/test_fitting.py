@@ -184,6 +184,8 @@ def test_step_sizes_fall_to_their_fraction_over_the_second_half():
     np.testing.assert_allclose(sizes, 6e-4 * np.array([1, 1, 0.55, 0.1]), rtol=1e-5)
     with pytest.raises(InputError, match="final_fraction is 0"):
         fitting.completed({**fitting.DEFAULTS, "final_fraction": 0.0})
+    with pytest.raises(InputError, match="burn_in is 24 of 24 steps; write fewer"):
+        fitting.completed({**fitting.DEFAULTS, "steps": 24, "burn_in": 24})
 
 
 def test_the_grid_is_searched_on_held_out_images(pictures, monkeypatch):

@@ -41,7 +41,9 @@ def fit(
     final_fraction: Annotated[float, typer.Option(help="Fraction of h to which it falls in the 2nd half.")] = 1.0,
     friction: Annotated[float | None, typer.Option(help="D; by default 0.9 / sqrt(h).")] = None,
     steps: Annotated[int, typer.Option(help="All steps, burn-in included.")] = 5000,
-    burn_in: Annotated[int, typer.Option(help="Steps before posterior samples are kept.")] = 2500,
+    burn_in: Annotated[
+        int | None, typer.Option(help="Steps before posterior samples are kept; by default half of them.")
+    ] = None,
     every: Annotated[int, typer.Option(help="Steps between saves; after burn-in each save keeps a sample.")] = 250,
     batch_order: BatchOrder = "iid",
     batch_size: Annotated[int, typer.Option(help="Images per batch.")] = 200,

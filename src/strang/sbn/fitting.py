@@ -50,7 +50,7 @@ def fit(
     friction: float | None = None,
     final_fraction: float = 1.0,
     steps: int = 5000,
-    burn_in: int = 2500,
+    burn_in: int | None = None,
     every: int = 250,
     batch_order: str = "iid",
     batch_size: int = 200,
@@ -77,7 +77,7 @@ def fit(
         friction: D; by default 0.9 / sqrt(step_size).
         final_fraction: the fraction of the step size that is left at the end; it falls over the second half.
         steps: all steps, burn-in included.
-        burn_in: steps before posterior samples are kept.
+        burn_in: steps before posterior samples are kept; by default half of them.
         every: steps between saves; after burn-in each save keeps a sample.
         batch_order: `iid`, `reshuffled`, `symmetric` or `cyclic`.
         batch_size: images per minibatch.
@@ -137,8 +137,10 @@ def completed(settings: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"final_fraction is {settings['final_fraction']}; write a fraction of the step size, up to 1.")
     if settings["friction"] is None and not langevin:
         settings["friction"] = 0.9 / settings["step_size"] ** 0.5
-    if not 0 <= settings["burn_in"] < settings["steps"]:
+    if settings["burn_in"] is None:
         settings["burn_in"] = settings["steps"] // 2
+    if not 0 <= settings["burn_in"] < settings["steps"]:
+        raise InputError(f"burn_in is {settings['burn_in']} of {settings['steps']} steps; write fewer.")
     if settings["data"] is not None:
         settings["data"] = str(Path(settings["data"]).resolve())  # to be found from anywhere
     settings["every"] = max(1, min(settings["every"], settings["steps"] - settings["burn_in"]))
