@@ -186,3 +186,17 @@ def test_all_of_the_noise_may_be_known(word):
             strang.models.Gaussian(), data, dynamics, integrator=word, **{**PLAIN, "step_size": h, "steps": 3}
         )
         assert not run.diverged
+
+
+def test_a_temperature_that_is_wrong_says_so():
+    """Too hot by gradient noise, too cold by a step near the limit of stability, and right."""
+    model, data, _ = normal([0.2])
+    settings = {**PLAIN, "steps": 20_000}
+    assert "another distribution" in health.temperature(strang.sample(model, data, strang.SGHMC(2.0), **settings))[0]
+    quiet = strang.data.arrays(np.zeros((2, 1), np.float32), batch_order="full")
+    cold = strang.sample(model, quiet, strang.SGHMC(2.0), **{**settings, "step_size": 1.2})
+    assert "another distribution" in health.temperature(cold)[0]
+    right = strang.sample(model, quiet, strang.SGHMC(2.0), **settings)
+    assert health.temperature(right)[0].endswith("(should be 1)")
+    frictions = strang.SGHMC(np.array([2.0, 2000.0]))
+    assert "of chain 0, and it should be 1" in health.temperature(strang.sample(model, data, frictions, **settings))[0]

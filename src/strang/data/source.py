@@ -8,6 +8,7 @@ import itertools
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ _numbers = itertools.count(1)
 _sources: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
 
-class Source:
+class Source(ABC):
     """Rows that are not in device memory; `datum` holds shapes and dtypes of one row.
 
     A request is a list of arrays of numbers (of rows, or of batches): one per leaf of a datum, or one for all leaves.
@@ -65,11 +66,11 @@ class Source:
             for row, numbers in zip(jax.tree.leaves(self.datum), itertools.cycle(request), strict=False)
         ]
 
+    @abstractmethod
     def read(self, request: list[np.ndarray]) -> list[np.ndarray]:
         """Reads the rows of a request; never called by two threads at once."""
-        raise NotImplementedError
 
-    def verify(self, known: tuple[list[Any], str] | None, progress: bool | None) -> None:
+    def verify(self, known: tuple[list[Any], str] | None, progress: bool | None) -> None:  # noqa: B027 (may be left out)
         """Checks all rows once and sets `digest`; `known` are the marks and the digest of an earlier check."""
 
     def expect(self, requests: int, steps: int) -> None:

@@ -92,8 +92,8 @@ def sample(
         progress: whether to show a progress bar; None: on a terminal.
 
     Returns:
-        A `Run`: `print(run)` tells averages with errors, temperature, gradient noise, the bias to expect and diverged
-        chains; `run.more(steps)` goes on.
+        A `Run`: `print(run)` tells averages with errors, temperature, gradient noise and what it does, and chains that
+        disagree or diverged; `run.more(steps)` goes on.
 
     Raises:
         InputError: something given is not what is expected; the sentence says what to write instead.

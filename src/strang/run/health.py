@@ -10,13 +10,32 @@ from strang.util.trees import Tree, spread, zeros
 
 MAX_RHAT = 1.1  # above which chains disagree, if that is not chance
 MIN_CHANCE = 1e-3  # that chance does it to any of the averaged numbers
+MAX_HEAT = 0.05  # of a temperature above or below 1 that passes without a word
 MIN_DIGITS = 4  # by how many times its last digit a step should move a coordinate
 
 
 def notes(run) -> list[str]:
     """All that is worth knowing, a line each."""
-    temperature = [] if run.temperature is None else [f"temperature {run.temperature:.4g} (should be 1)"]
-    return [*temperature, *gradient_noise(run), *disagreement(run), *rounding(run)]
+    return [*temperature(run), *gradient_noise(run), *disagreement(run), *rounding(run)]
+
+
+def temperature(run) -> list[str]:
+    """The mean temperature, and what it means where it is not 1. Of chains with settings of their own, the worst."""
+    if run.temperature is None or not run.alive.any():
+        return []
+    each = np.where(run.alive, averages.means(run.chain.average)["temperature"], 1.0)
+    worst = int(np.argmax(np.abs(each - 1)))
+    if run.own_settings:
+        found, which, error = each[worst], f" of chain {worst}", run.each.error["temperature"][worst]
+    else:
+        found, which = run.temperature, ""
+        error = averages.error_over_chains(run.chain.average, run.alive, shared=False)["temperature"]
+    if not (abs(found - 1) > MAX_HEAT + 3 * error or not 1 / 2 < found < 2):
+        return [f"temperature {found:.4g}{which} (should be 1)"]
+    return [
+        f"temperature {found:.4g}{which}, and it should be 1: these averages are those of another distribution, and "
+        "their errors do not show it; write a smaller step_size"
+    ]
 
 
 def disagreement(run) -> list[str]:
@@ -72,9 +91,13 @@ def gradient_noise(run) -> list[str]:
     if not order.independent and hasattr(run.job.program.model, "likelihood_gradient"):
         text.append("the model's own gradient may be random: its noise, which is not measured, does not cancel")
     elif order.full:
-        text.append("full gradients: the bias is the integrator's alone")
+        text.append("full gradients: no gradient noise; the bias of the integrator was not measured")
     elif not order.independent:
-        text.append(f"{order.name} batches: gradient noise cancels over an epoch once its length R h is short")
+        length = order.epoch * float(mean_steps(run).max())
+        text.append(
+            f"{order.name} batches: gradient noise cancels where an epoch is short on the scale of the posterior; its "
+            f"length R h is {length:.3g}"
+        )
     else:
         stream = isinstance(order, Stream)
         which = "if the loader's batches are independent," if stream else "independent batches:"
