@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     from strang.run import DivergenceWarning as DivergenceWarning
     from strang.run import Run as Run
     from strang.run import Stepper as Stepper
+    from strang.run import TrustWarning as TrustWarning
     from strang.run import blocks as blocks
     from strang.run import cluster as cluster
     from strang.run import sample as sample
     from strang.theory import certificate as certificate
+    from strang.tuning import Tuning as Tuning
+    from strang.tuning import tune as tune
     from strang.util.errors import InputError as InputError
 
 _MODULES = ("calibration", "coordinates", "data", "gradients", "lda", "models", "parallel", "sbn", "schedule", "theory")
@@ -44,8 +47,9 @@ _HOMES = {
     **{name: f"strang.{name}" for name in _MODULES},
     **dict.fromkeys(("SGHMC", "SGLD", "SGNHT", "SGRHMC", "SGRLD"), "strang.dynamics"),
     **dict.fromkeys(("Step", "spell"), "strang.integrators.words"),
-    **dict.fromkeys(("DisagreementWarning", "DivergenceWarning", "Run", "Stepper"), "strang.run"),
+    **dict.fromkeys(("DisagreementWarning", "DivergenceWarning", "Run", "Stepper", "TrustWarning"), "strang.run"),
     **dict.fromkeys(("blocks", "cluster", "sample"), "strang.run"),
+    **dict.fromkeys(("Tuning", "tune"), "strang.tuning"),
     "InputError": "strang.util.errors",
     "LDA": "strang.lda.estimator",
     "Model": "strang.models",

@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 from strang.data.batches import Batch, Data
 from strang.gradients.mode import newton_mode
 from strang.util.errors import InputError, choose
-from strang.util.trees import Tree, add, multiply, subtract
+from strang.util.trees import Tree, add, multiply, names_of, size, subtract
 
 MAX_DENSE = 2000  # coordinates of which a dense scale is made
 MIN_EIGENVALUE = 1e-10  # of a Hessian with ones on its diagonal, below which a direction is taken to be flat
@@ -123,34 +123,58 @@ def whitened(model, data: Data, position: Tree, *, dense: bool, progress: bool |
     Raises:
         InputError: there is no mode, or a direction in which the posterior is flat there.
     """
-    flat, unravel = ravel_pytree(position)
+    count = size(position)
     if hasattr(model, "likelihood_gradient"):
         raise InputError(f"{type(model).__name__} has a gradient of its own; write coordinates='none', or an object.")
     if data.batch_order.shared and not data.batch_order.full:
         raise InputError("a loader's data cannot be gone through at will; write coordinates='none', or an object.")
-    if len(flat) > MAX_DENSE:
-        raise InputError(
-            f"there are {len(flat):,} coordinates, more than the {MAX_DENSE:,} whose curvature is computed."
-        )
-    mode, hessian = newton_mode(model, data, position, progress=progress)
+    if count > MAX_DENSE:
+        raise InputError(f"there are {count:,} coordinates, more than the {MAX_DENSE:,} whose curvature is computed.")
+    found = newton_mode(model, data, position, progress=progress)
+    return from_curvature(found.position, found.hessian, dense=dense)
+
+
+def from_curvature(mode: Tree, hessian: np.ndarray, *, dense: bool, least: float | None = None) -> Diagonal | Dense:
+    """Coordinates with unit curvature at a mode, where this is the matrix of second derivatives. A direction whose
+    relative curvature is below `least` is taken to have that much; without it, to be flat.
+
+    Raises:
+        InputError: a direction is flat there, or rises.
+    """
+    flat, unravel = ravel_pytree(jax.tree.map(jnp.asarray, mode))
     curvature = np.diag(hessian)
+    if least is not None and np.isfinite(hessian).all():
+        floor = least * (np.abs(curvature).max() or 1 / least)
+        hessian = hessian + np.diag(np.maximum(floor - curvature, 0.0))
+        curvature = np.diag(hessian)
     if not np.isfinite(hessian).all() or not (curvature > 0).all():
+        worst = names_of(mode)[int(np.argmin(np.nan_to_num(curvature, nan=-np.inf)))]
         raise InputError(
-            "the posterior has no curvature at the mode that was found, so there is no scale to take from it: look for "
-            "parameters that the data and the prior leave free; or write coordinates='none'."
+            f"the posterior has no curvature along {worst} at the mode that was found: the data and the prior leave it "
+            "free; give it a prior, or write coordinates='none'."
         )
     scale = curvature**-0.5
     if not dense:
         return Diagonal(mode, unravel(jnp.asarray(scale, flat.dtype)))
     values, vectors = np.linalg.eigh(hessian * scale * scale[:, None])  # ones on the diagonal: rounded least
+    values = values if least is None else np.maximum(values, least * values.max())
     if values.min() < MIN_EIGENVALUE * values.max():
+        which = main_names(mode, vectors[:, 0] * scale)
         raise InputError(
-            "the posterior is flat in a direction at the mode that was found: look for parameters of which only a sum "
-            "or difference matters, or give them a prior; or write coordinates='diagonal'."
+            f"the posterior is flat in a direction at the mode that was found, that of {which}: only a combination of "
+            "them matters; leave one out, or give them a prior."
         )
     factor = scale[:, None] * vectors * values**-0.5
     inverse = (vectors * values**0.5).T / scale
     return Dense(mode, jnp.asarray(factor, flat.dtype), jnp.asarray(inverse, flat.dtype))
+
+
+def main_names(position: Tree, direction: np.ndarray) -> str:
+    """The parameters that a direction is mostly made of."""
+    names, parts = names_of(position), np.abs(direction) / np.abs(direction).max()
+    order = np.argsort(-parts, kind="stable")
+    main = [names[k] for k in order[:4] if parts[k] > 0.2]
+    return ", ".join(main) + (", ..." if (parts > 0.2).sum() > 4 else "")
 
 
 def check_inverse(coordinates: Any, position: Tree) -> None:

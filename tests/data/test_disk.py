@@ -369,7 +369,7 @@ def test_halves_of_a_batch_estimate_the_gradient_variance():
     all_batches = [x[list(rows)] for rows in itertools.product(range(4), repeat=n)]
     data = strang.data.stream(all_batches, size=4)
     key = jnp.zeros(2, jnp.uint32)
-    measure = jax.jit(lambda l: split_variance(estimator, model, data, (), (), theta, l, key))
+    measure = jax.jit(lambda l: split_variance(estimator, model, data, (), (), theta, l, key).variance)
     variances = [measure(jnp.uint32(l)) for l in range(len(all_batches))]
     slopes = [4 / n * (theta - rows).sum() for rows in all_batches]
     assert np.mean(variances) == pytest.approx(np.var(slopes), rel=1e-5)

@@ -93,7 +93,7 @@ def test_scale_is_unbiased_over_all_iid_batches():
         ({"rows": np.zeros(5), "batch_size": 6}, "batch_size is 6, but there are 5 rows"),
         ({"rows": np.zeros(5), "batch_size": 0}, "batch_size is 0; write a whole number, at least 1"),
         ({"rows": np.zeros(5), "batch_size": 2.5}, "batch_size is 2.5; write a whole number"),
-        ({"rows": np.zeros(5)}, "needs a batch size"),
+        ({"rows": np.zeros(5), "batch_order": "iid"}, "needs a batch size"),
         ({"rows": np.array([1.0, np.nan]), "batch_size": 1}, "a data array is not finite: nan in row 1"),
         ({"rows": np.array([0.0, 1e39]), "batch_size": 1}, r"not finite: 1e\+39 in row 1"),  # in single precision
         ({"rows": np.array([2**40 + 5, 1]), "batch_size": 1}, "does not fit int32: 1099511627781 in row 0"),

@@ -107,8 +107,8 @@ def test_ctrl_c_loses_nothing_and_saves_change_nothing(fitted, corpus, tmp_path,
     """Stopped between two scorings or during one, it resumes to the same bytes, however often it saved."""
     folder, add_sample, write_page = tmp_path / "run", fitting.add_sample, fitting.write_page
 
-    def interrupted(job, every, most, runner):
-        for chain, trace in run_blocks(job, 5, most):  # scoring is at multiples of 7
+    def interrupted(job, every, runner, bound):
+        for chain, trace in run_blocks(job, 5, bound=bound):  # scoring is at multiples of 7
             yield chain, trace
             if int(chain.step) == 61:
                 raise KeyboardInterrupt

@@ -16,6 +16,7 @@ from strang.util.errors import InputError
 
 PUBLIC = {
     "sample": strang.sample,
+    "tune": strang.tune,
     "blocks": strang.blocks,
     "resume": strang.resume,
     "cluster.sample": strang.cluster.sample,
@@ -72,10 +73,15 @@ def fails(position):
         ({"model": None}, "model is None; give a model, such as strang.Model"),
         ({"model": "gaussian"}, "model is 'gaussian'; give a model"),
         ({"model": strang.models.Gaussian}, "model is the class Gaussian; give a model"),
-        ({"data": np.zeros(3)}, "data is a ndarray; wrap it first: strang.data.arrays"),
+        ({"data": np.zeros(3)}, "the data have no order of batches yet; write strang.data.arrays"),
+        ({"data": "x.npy"}, "the data have dtype"),
+        ({"tuning": 3}, "tuning is a int; give what strang.tune returned"),
+        ({"error": -1}, "error is -1; write a positive number"),
+        ({"seconds": "long"}, "seconds is 'long'; write a positive number"),
+        ({"error": 0.1}, "error= is for both errors, and the bias is not measured; write coupled=4, say, with it"),
+        ({"steps": None}, "steps is missing; write how many steps each chain is to make, or error=0.05, say"),
         ({"dynamics": strang.SGHMC}, "dynamics is the class SGHMC; give an instance, such as strang.SGHMC"),
         ({"dynamics": "sghmc"}, "dynamics is 'sghmc'; give an instance"),
-        ({"dynamics": None}, "dynamics is None; give an instance"),
         ({"dynamics": strang.SGHMC(None)}, "friction is None; it must be a positive number"),
         ({"dynamics": strang.SGHMC("10")}, "friction is '10'; it must be a number"),
         (
@@ -158,8 +164,8 @@ def test_what_cannot_be_kept_is_refused(tmp_path):
 
 
 def test_missing_arguments_are_named():
-    with pytest.raises(InputError, match="missing a required argument: 'step_size'; see help"):
-        strang.sample(strang.models.Gaussian(), chosen()["data"], strang.SGHMC())
+    with pytest.raises(InputError, match="missing a required argument: 'data'; see help"):
+        strang.sample(strang.models.Gaussian())
 
 
 def test_nothing_averaged_is_said():
@@ -174,7 +180,7 @@ def test_a_run_shows_itself_in_a_line_and_a_table():
     assert re.fullmatch(line, repr(run))
     table = run._repr_html_()
     assert table.count("<tr>") == 3
-    assert "average[&#x27;square&#x27;]" in table
+    assert "<td>square</td>" in table
     assert "temperature" in table
 
 

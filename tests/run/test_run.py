@@ -158,23 +158,22 @@ def test_thinning_keeps_every_nth_position(numbers, thin):
 def test_ten_million_single_precision_steps_do_not_drift():
     """The mean over 10^7 steps is that over 10^5 to eight digits, where a plain single-precision sum loses four."""
     value = jnp.float32(1 / 3)
-    values = {"weight": jnp.float32(1), "average": value}
+    values = {"weight": jnp.ones(1), "average": value[None]}
+    start = jax.vmap(averages.start, out_axes=averages.CHAIN_AXES)
+    close = jax.vmap(averages.close_block, (averages.CHAIN_AXES,), averages.CHAIN_AXES)
 
     @jax.jit
     def book(steps):
         def block(_, average):
-            partial, compensation = jax.lax.fori_loop(
-                0,
-                64,
-                lambda _, sums: averages.accumulate(*sums, jnp.float32(0.1), values),
-                (average.partial, average.partial_compensation),
+            sums = jax.lax.fori_loop(
+                0, 64, lambda _, sums: averages.accumulate(sums, jnp.float32(0.1), values), averages.open_block(average)
             )
-            return averages.close_block(average._replace(partial=partial, partial_compensation=compensation))
+            return close(averages.put_back(average, sums))
 
-        return jax.lax.fori_loop(0, steps // 64, block, averages.start(values))
+        return jax.lax.fori_loop(0, steps // 64, block, start(values))
 
     def mean(steps):
-        return averages.summarise(jax.tree.map(lambda x: x[None], book(steps))).mean["average"][0]
+        return averages.summarise(book(steps)).mean["average"][0]
 
     assert abs(mean(10_000_000) / mean(100_000) - 1) < 1e-8
     assert abs(mean(10_000_000) / float(value) - 1) < 1e-7

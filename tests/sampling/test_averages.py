@@ -35,7 +35,7 @@ def book(values, weights, burn_in):
     def block(average, given):
         last, x, weights = given
         total = {"average": weights @ x, "weight": jnp.full(x.shape[1], weights.sum())}
-        average = average._replace(partial=jax.tree.map(jnp.add, average.partial, total))
+        average = average._replace(partial=jax.tree.map(jnp.add, average.partial, jax.vmap(averages.pack)(total)))
         due = (last % averages.block_length(average) == 0) & (last > burn_in)
         return jax.lax.cond(due, close, lambda average: average, average), None
 
@@ -112,3 +112,17 @@ def test_disagreement_shows():
 def test_one_chain_cannot_disagree():
     rhat, chance = disagreement(np.zeros((1, 1, 64)))
     assert np.isnan([rhat, chance]).all()
+
+
+@pytest.mark.parametrize("burn_in", [0, 20, 300])
+def test_batches_hold_all_but_the_last_steps_about_evenly(burn_in):
+    """However long a run is: what is in no batch yet is less than a batch, and none has three times as much as another
+    but the last."""
+    for steps in (512, 1024, 2048, 4096, 8192, 16384):
+        (sums,) = booked(np.ones((1, 1, steps)), burn_in=burn_in)
+        *weights, rest = averages._pieces(sums)["weight"][0]
+        filled = np.array([weight for weight in weights if weight > 0])
+        assert np.sum(weights) + rest == pytest.approx(steps - burn_in)
+        assert 14 <= len(filled) <= averages.BATCHES
+        assert rest <= filled.max()
+        assert filled.max() <= 3 * filled[1:-1].min()

@@ -10,8 +10,10 @@ import typer
 
 from strang.applications import APPLICATIONS
 from strang.cli.launch import join, launch, leave
+from strang.cli.models import sample, tune
 from strang.cli.runs import report, resume, watch
 from strang.cli.schemes import integrators, order, rates
+from strang.paper.commands import sample_app
 from strang.util.errors import InputError
 from strang.util.version import __version__
 
@@ -25,6 +27,8 @@ for command in (order, integrators, rates, resume, report, watch, launch):
     app.command()(command)
 for application in APPLICATIONS:
     application.register(app)
+app.command()(tune)
+sample_app.command("model")(sample)
 
 UsageError: Any = typer.BadParameter.__bases__[0]  # what every mistake on the command line is
 

@@ -152,7 +152,7 @@ def arrays(
     rows: Tree,
     *,
     batch_size: int | None = None,
-    batch_order: str | type[BatchOrder] = "iid",
+    batch_order: str | type[BatchOrder] | None = None,
     replacement: bool = True,
 ) -> Data:
     """Makes data of arrays in memory.
@@ -160,7 +160,8 @@ def arrays(
     Args:
         rows: a pytree of arrays whose leading axis counts the rows.
         batch_size: rows per minibatch; not needed for the order `full`.
-        batch_order: `full`, `iid`, `reshuffled`, `symmetric` or `cyclic`, or a `strang.data.orders.BatchOrder` class.
+        batch_order: `full`, `iid`, `reshuffled`, `symmetric` or `cyclic`, or a `strang.data.orders.BatchOrder` class;
+            by default `iid`. Where neither this nor a batch size is given, `strang.tune` chooses both.
         replacement: whether an iid batch may hold a row twice.
 
     Returns:
@@ -190,7 +191,7 @@ def files(
     paths: Tree,
     *,
     batch_size: int | None = None,
-    batch_order: str | type[BatchOrder] = "iid",
+    batch_order: str | type[BatchOrder] | None = None,
     replacement: bool = True,
     columns: str | list[str] | None = None,
     cache: str | Path | None = None,
@@ -252,6 +253,11 @@ def stream(loader: Callable | Iterable, *, size: int, ragged: bool = False) -> D
     source = Loader(loader, size, ragged)
     checked = make_order(source.size, source.batch_size, "cyclic")
     return Data(Remote(source.number, source), Stream(checked.size, checked.batch_size, source.ragged))
+
+
+def as_data(data: Any) -> Data:
+    """Data as they are, or plain arrays in an order that is still to be chosen."""
+    return data if isinstance(data, Data) else arrays(data)
 
 
 def as_used(leaf) -> jax.Array:

@@ -200,6 +200,13 @@ class Stream(BatchOrder, register=False):
         return float(self.epoch) if self.uneven else self.size / self.batch_size
 
 
+@dataclass(frozen=True)
+class Undecided(Full, register=False):
+    """All data at once, until `strang.tune` chooses an order and a batch size."""
+
+    name: ClassVar[str] = "undecided"
+
+
 def order_class(batch_order: str | type[BatchOrder]) -> type[BatchOrder]:
     """The class of an order by its name."""
     if isinstance(batch_order, type) and issubclass(batch_order, BatchOrder):
@@ -210,10 +217,12 @@ def order_class(batch_order: str | type[BatchOrder]) -> type[BatchOrder]:
 
 
 def make_order(
-    size: int, batch_size: int | None, batch_order: str | type[BatchOrder], *, replacement: bool = True
+    size: int, batch_size: int | None, batch_order: str | type[BatchOrder] | None, *, replacement: bool = True
 ) -> BatchOrder:
-    """The order that the caller meant, if there are such batches."""
-    kind = order_class(batch_order)
+    """The order that the caller meant, if there are such batches; `iid` where only a batch size is given."""
+    if batch_order is None and batch_size is None:
+        return Undecided(size, size)
+    kind = order_class("iid" if batch_order is None else batch_order)
     if kind.full:
         batch_size = size
     if batch_size is None:

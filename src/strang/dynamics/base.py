@@ -65,3 +65,7 @@ class SecondOrder:
     def temperature(self, state: Any):
         """The temperature p·p/n, whose mean should be 1."""
         return dot(state.momentum, state.momentum) / size(state.momentum)
+
+    def heat(self, state: Any) -> Tree:
+        """The temperature of each coordinate, p², whose means should be 1."""
+        return jax.tree.map(jnp.square, state.momentum)

@@ -16,8 +16,8 @@ import numpy as np
 from strang.dynamics.base import SecondOrder
 from strang.dynamics.fields import PER_COORDINATE, number
 from strang.integrators.exponentials import decay, tanh_gap
-from strang.integrators.high_order import MCLACHLAN, SPLITTING, YOSHIDA, between_halves_of_friction, quicsort
-from strang.integrators.words import Piece, Step, Substep, spell
+from strang.integrators.high_order import AREAS, MCLACHLAN, SPLITTING, YOSHIDA, between_halves_of_friction, quicsort
+from strang.integrators.words import Piece, Step, Substep, fading, spell
 from strang.util.errors import InputError
 from strang.util.trees import Tree, add, axpy, cast, multiply, scale, spread
 
@@ -140,6 +140,11 @@ def free(dynamics, state, sub: Substep):
     return state._replace(position=position, momentum=momentum)
 
 
+def free_kernels(dynamics, left, time):
+    """What the noise does to the momentum, and to the position: (1 − e^−D left)/D."""
+    return (*fading(dynamics, left, time), left * decay(dynamics.friction * left))
+
+
 def free_euler(dynamics, state, sub: Substep):
     moved = drift(dynamics, state, sub).position
     return damp_and_noise_euler(dynamics, state, sub)._replace(position=moved)
@@ -186,12 +191,15 @@ SGHMC.alphabets = {
         "O": Piece("kick+noise", kick_and_noise, noises=1, kicks=True),
     },
     "leimkuhler": {"A": A, "B": KICK, "O": Piece("friction+noise", damp_and_noise, damp_and_noise_euler, noises=1)},
-    "ubu": {"U": Piece("drift+friction+noise", free, free_euler, noises=2, moves=True), "B": KICK},
+    "ubu": {
+        "U": Piece("drift+friction+noise", free, free_euler, noises=2, moves=True, kernels=free_kernels),
+        "B": KICK,
+    },
 }
 SGHMC.steps = {
     "euler-old": Step("euler-old", euler_old, order=1, gradients=1, noises=1),
     "nogin": Step("nogin", nogin, order=2, gradients=1, noises=1),
-    "quicsort": Step("quicsort", quicsort, order=3, gradients=2, noises=3),
+    "quicsort": Step("quicsort", quicsort, order=3, gradients=2, noises=3, paths=AREAS),
     **{
         name: Step(name, between_halves_of_friction(times), order=2, gradients=len(times[1]), noises=2)
         for name, times in (

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from strang.data.batches import Batch, CutBatch, Data
@@ -112,3 +113,21 @@ def _sweep(data: Data, term, prior):
         return add(total, subtract(part, prior)), None
 
     return jax.lax.scan(body, prior, jnp.arange(count, dtype=jnp.uint32))[0]
+
+
+def rows_with_finite_gradients(model, data: Data, position: Tree) -> np.ndarray:
+    """Row by row, whether the gradient of its log likelihood is finite."""
+
+    @jax.jit
+    def finite(rows):
+        gradients = jax.vmap(lambda datum: jax.grad(model.log_likelihood)(position, datum))(rows)
+        parts = [jnp.isfinite(leaf).reshape(leaf.shape[0], -1).all(1) for leaf in jax.tree.leaves(gradients)]
+        return jnp.stack(parts).all(0)
+
+    each = max(1, CHUNK_NUMBERS // max(1, size(data.datum) + size(position)))
+    found = []
+    for start in range(0, data.size, each):
+        numbers = jnp.arange(start, min(start + each, data.size), dtype=jnp.uint32)
+        found.append(np.asarray(finite(jax.jit(data.take)(numbers))))
+        data.check()
+    return np.concatenate(found)

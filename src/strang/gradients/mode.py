@@ -47,32 +47,44 @@ CLOSE = 1e-8  # nats that the potential would still fall by
 
 
 class Curved(NamedTuple):
-    """A mode, and the matrix of second derivatives of U there, with coordinates in the order of `ravel_pytree`."""
+    """A mode, the matrix of second derivatives of U there, with coordinates in the order of `ravel_pytree`, and U."""
 
     position: Tree
     hessian: np.ndarray
+    value: float
 
 
-def newton_mode(model, data: Data, start: Tree, *, progress: bool | None) -> Curved:
-    """The mode by Newton's method in double precision, damped as by Levenberg and Marquardt, in the unit of each
-    coordinate's curvature, so that scales do not matter.
+class Newton:
+    """Newton's method in double precision, damped as by Levenberg and Marquardt, in the unit of each coordinate's
+    curvature, so that scales do not matter. Its code is compiled once, for searches from any number of starts."""
 
-    Raises:
-        InputError: the potential is not finite, or no mode is found.
-    """
-    with jax.enable_x64():
-        flat, unravel = ravel_pytree(jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), start))
+    def __init__(self, model, data: Data, like: Tree):
+        self.data, self.like = data, like
+        with jax.enable_x64():
+            _, unravel = ravel_pytree(jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), jnp.float64), like))
 
         @jax.jit
         def expand(point, data):
             value, slope = jax.value_and_grad(lambda vector: full_potential(model, data, unravel(vector)))(point)
             return value, slope, full_hessian(model, data, unravel(point))
 
-        potential = jax.jit(lambda point, data: full_potential(model, data, unravel(point)))
-        point, damping = np.asarray(flat), 1e-3
-        for _ in track(range(NEWTON_STEPS), "seeking the mode", progress):
-            value, slope, hessian = (np.asarray(x, np.float64) for x in expand(point, data))
-            data.check()
+        self.unravel, self.expand = unravel, expand
+        self.potential = jax.jit(lambda point, data: full_potential(model, data, unravel(point)))
+
+    def search(self, start: Tree, *, steps: int = NEWTON_STEPS, progress: bool | None) -> Curved:
+        """The mode that is found from a start.
+
+        Raises:
+            InputError: the potential is not finite, or no mode is found.
+        """
+        with jax.enable_x64():
+            return self._search(np.asarray(ravel_pytree(jax.tree.map(np.float64, start))[0]), steps, progress)
+
+    def _search(self, point: np.ndarray, steps: int, progress: bool | None) -> Curved:
+        damping = 1e-3
+        for _ in track(range(steps), "seeking the mode", progress):
+            value, slope, hessian = (np.asarray(x, np.float64) for x in self.expand(point, self.data))
+            self.data.check()
             if not all(np.isfinite(x).all() for x in (value, slope, hessian)):
                 raise InputError(
                     "U or its derivatives are not finite on the way to the mode; give another start (init)."
@@ -80,7 +92,7 @@ def newton_mode(model, data: Data, start: Tree, *, progress: bool | None) -> Cur
             move, gain = damped_step(slope, hessian, damping)
             if gain <= CLOSE:
                 break
-            while not (after := float(potential(point + move, data))) < value:
+            while not (after := float(self.potential(point + move, self.data))) < value:
                 damping *= 10
                 if damping > 1e12:
                     break
@@ -90,11 +102,25 @@ def newton_mode(model, data: Data, start: Tree, *, progress: bool | None) -> Cur
             point, damping = point + move, max(damping / 10, 1e-12)
         else:
             raise InputError(
-                f"no mode was found in {NEWTON_STEPS} steps of Newton's method: the posterior may be unbounded, or "
-                "flat in a direction; give the parameters a proper prior, or write coordinates='none'."
+                f"no mode was found in {steps} steps of Newton's method: the posterior may be unbounded, or flat in a "
+                "direction; give the parameters a proper prior, or write coordinates='none'."
             )
-        mode = jax.tree.map(lambda x, like: np.asarray(x, jnp.asarray(like).dtype), unravel(jnp.asarray(point)), start)
-    return Curved(mode, hessian)
+        return Curved(self.as_position(point), hessian, float(value))
+
+    def as_position(self, point: np.ndarray) -> Tree:
+        """A vector in the structure and precision of a position."""
+        with jax.enable_x64():
+            tree = self.unravel(jnp.asarray(point))
+        return jax.tree.map(lambda x, like: np.asarray(x, jnp.asarray(like).dtype), tree, self.like)
+
+
+def newton_mode(model, data: Data, start: Tree, *, progress: bool | None) -> Curved:
+    """The mode that Newton's method finds from a start.
+
+    Raises:
+        InputError: the potential is not finite, or no mode is found.
+    """
+    return Newton(model, data, start).search(start, progress=progress)
 
 
 def damped_step(slope: np.ndarray, hessian: np.ndarray, damping: float) -> tuple[np.ndarray, float]:

@@ -1,6 +1,8 @@
-"""The variance V of a gradient estimate, measured coordinate by coordinate from two independent estimates."""
+"""The variance V of a gradient estimate, measured coordinate by coordinate from two independent estimates, and the
+estimates' mean."""
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,17 +12,24 @@ from strang.util import random
 from strang.util.trees import Tree
 
 
-def difference(estimate, batches: tuple[Batch, Batch], key) -> Tree:
-    """(g1 − g2)² of two batches, whose model keys differ."""
+class Measured(NamedTuple):
+    """The variance of a batch's gradient, and a gradient."""
+
+    variance: Tree
+    gradient: Tree
+
+
+def difference(estimate, batches: tuple[Batch, Batch], key) -> tuple[Tree, Tree]:
+    """(g1 − g2)² of two batches, whose model keys differ, and (g1 + g2)/2."""
     first, second = (estimate(batch, random.fold(key, number)) for number, batch in enumerate(batches, start=1))
 
     def squared(a, b):  # in single precision at least
         return (a - b).astype(jnp.promote_types(a.dtype, jnp.float32)) ** 2
 
-    return jax.tree.map(squared, first, second)
+    return jax.tree.map(squared, first, second), jax.tree.map(lambda a, b: (a + b) / 2, first, second)
 
 
-def noise_variance(estimator, model, data: Data, shared, carried, position: Tree, key) -> Tree:
+def noise_variance(estimator, model, data: Data, shared, carried, position: Tree, key) -> Measured:
     """An unbiased estimate of V from rows drawn for it alone.
 
     Two independent estimates g1, g2 from m rows each, drawn with replacement, have E (g1 − g2)² / 2 = V n / m; without
@@ -33,12 +42,12 @@ def noise_variance(estimator, model, data: Data, shared, carried, position: Tree
         Batch(jax.tree.map(lambda rows: rows[part], rows), None, size / half, numbers[part])  # noqa: B023
         for part in (slice(0, half), slice(half, 2 * half))
     )
-    squares = difference(partial(estimator, model, data, shared, carried, position), (first, second), key)
+    squares, mean = difference(partial(estimator, model, data, shared, carried, position), (first, second), key)
     factor = half / (2 * n) * data.batch_order.variance_factor
-    return jax.tree.map(lambda square: factor * square, squares)
+    return Measured(jax.tree.map(lambda square: factor * square, squares), mean)
 
 
-def split_variance(estimator, model, data: Data, shared, carried, position: Tree, l, key) -> Tree:
+def split_variance(estimator, model, data: Data, shared, carried, position: Tree, l, key) -> Measured:
     """The same from the halves of a loader's batch number l, whose rows are taken to be independent.
 
     With m1 and m2 rows in them E (g1 − g2)² = V n (1/m1 + 1/m2).
@@ -53,6 +62,6 @@ def split_variance(estimator, model, data: Data, shared, carried, position: Tree
         Batch(rows, half, data.size / jnp.maximum(count, 1), numbers)  # type: ignore[arg-type]
         for half, count in zip(halves, counts, strict=True)
     )
-    squares = difference(partial(estimator, model, data, shared, carried, position), (first, second), key)
+    squares, mean = difference(partial(estimator, model, data, shared, carried, position), (first, second), key)
     factor = counts[0] * counts[1] / (data.batch_size * (counts[0] + counts[1]))
-    return jax.tree.map(lambda square: (factor * square).astype(square.dtype), squares)
+    return Measured(jax.tree.map(lambda square: (factor * square).astype(square.dtype), squares), mean)

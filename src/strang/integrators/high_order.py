@@ -5,6 +5,7 @@ from math import sqrt
 import jax.numpy as jnp
 
 from strang.integrators.exponentials import decay, decay_gap
+from strang.integrators.words import Path
 from strang.util.trees import axpy, scale
 
 Map = tuple[tuple[float, ...], tuple[float, ...]]  # times of the drifts, and of the kicks between them
@@ -55,6 +56,15 @@ def between_halves_of_friction(times: Map):
         return state._replace(position=position, momentum=axpy(amplitude, noise[1], scale(keep, momentum)))
 
     return step
+
+
+def areas(dynamics, left, time):
+    """Increment, space-time area and space-time-time area of a Brownian path: polynomials of Legendre."""
+    x = left / time
+    return jnp.ones_like(x), x - 1 / 2, 1 - 6 * x + 6 * x * x
+
+
+AREAS = (Path(0.0, 1.0, areas),)
 
 
 def quicsort(dynamics, state, h, gradient, noise):

@@ -10,10 +10,27 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+
 from strang.util.errors import InputError
 from strang.util.trees import Tree
 
 Letters = tuple[tuple[str, float], ...]  # each letter of a word with its fraction of the step's time
+
+
+def fading(dynamics, left, time):
+    """The noise of a momentum that friction damps: what comes `left` before the end counts less by e^(−D left)."""
+    return (jnp.exp(-getattr(dynamics, "friction", 0.0) * left),)
+
+
+class Path(NamedTuple):
+    """Which piece of a step's Brownian path a letter's normals are made of, as fractions of the step: each is
+    ∫ k(s) dW for orthonormal functions k, by Gram and Schmidt those that `kernels(dynamics, left, time)` gives, where
+    `left` is the time to the letter's end and `time` its length."""
+
+    begin: float
+    end: float
+    kernels: Callable
 
 
 class Substep(NamedTuple):
@@ -30,8 +47,9 @@ class Piece:
     """One exactly solvable part of a generator.
 
     `flow` and `euler` are functions (dynamics, state, substep) -> state; without `euler`, one Euler step of this piece
-    already is its flow. `noises` counts the normal trees it uses; `kicks` says that it needs the gradient; `moves` that
-    it changes the position, after which a gradient has to be computed anew.
+    already is its flow. `noises` counts the normal trees it uses, and `kernels` says of which path, see `Path`; `kicks`
+    says that it needs the gradient; `moves` that it changes the position, after which a gradient has to be computed
+    anew.
     """
 
     meaning: str
@@ -40,6 +58,7 @@ class Piece:
     noises: int = 0
     kicks: bool = False
     moves: bool = False
+    kernels: Callable = fading
 
 
 @dataclass(frozen=True)
@@ -50,9 +69,12 @@ class Step:
         name: as users write it.
         function: `(dynamics, state, h, gradient, noise) -> state`.
         order: its weak order.
+        position_order: the order of averages of functions of the position, where it is known to be higher.
         gradients: gradients per step.
         noises: trees of standard normals per step.
         smooth: whether the step is an analytic function of h and the state, as the certificate needs it.
+        paths: which pieces of a Brownian path the normals are made of; by default equal ones, one after the other. Of
+            interest only to chains that are to follow each other closely: the law of a step does not depend on it.
 
     Example:
         >>> def drift(dynamics, state, h, gradient, noise):
@@ -67,6 +89,11 @@ class Step:
     gradients: int
     noises: int
     smooth: bool = True
+    paths: tuple[Path, ...] = ()
+    position_order: int = 0
+
+    def __post_init__(self):
+        object.__setattr__(self, "position_order", max(self.order, self.position_order))
 
     def __call__(self, dynamics, state, h, gradient, noise):
         return self.function(dynamics, state, h, gradient, noise)
@@ -113,7 +140,9 @@ def spell(dynamics, word) -> Step:
 def limited(dynamics, step: Step) -> Step:
     """The step with its order lowered to the accuracy of the dynamics' pieces, where these are not solved exactly."""
     accuracy = None if isinstance(dynamics, type) else getattr(dynamics, "accuracy", None)
-    return step if accuracy is None or step.order <= accuracy else replace(step, order=accuracy)
+    return (
+        step if accuracy is None or step.order <= accuracy else replace(step, order=accuracy, position_order=accuracy)
+    )
 
 
 @cache  # equal words are equal steps, so that they share a compilation
@@ -195,6 +224,17 @@ def compose(name: str, alphabet: Mapping[str, Piece], letters: Letters) -> Step:
         return state
 
     flows = [(piece.flow, fraction) for piece, _, fraction, _ in parts]
-    symmetric = flows == flows[::-1] and all(move is piece.flow for piece, move, _, _ in parts)
+    exact = all(move is piece.flow for piece, move, _, _ in parts)
+    symmetric = exact and flows == flows[::-1]
+    # Half of a first letter that leaves the position alone may as well be put last: positions do not notice.
+    (first, fraction), *rest = flows
+    turned = [(first, fraction / 2), *rest, (first, fraction / 2)]
+    conjugate = exact and not parts[0][0].moves and turned == turned[::-1]
     gradients, noises = sum(computes for *_, computes in parts), sum(piece.noises for piece, *_ in parts)
-    return Step(name, step, 2 if symmetric else 1, gradients, noises)
+    paths, at = [], 0.0
+    for piece, _, fraction, _ in parts:
+        if piece.noises:
+            paths.append(Path(at, at + fraction, piece.kernels))
+            at += fraction
+    order, position_order = 2 if symmetric else 1, 2 if symmetric or conjugate else 1
+    return Step(name, step, order, gradients, noises, paths=tuple(paths), position_order=position_order)

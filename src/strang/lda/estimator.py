@@ -20,7 +20,7 @@ from strang.lda.kernels.documents import Documents
 from strang.lda.model import current_topics
 from strang.lda.settings import completed, is_scored
 from strang.run.stepper import Stepper
-from strang.sampling.chain import Chain
+from strang.sampling.record import Chain
 from strang.util.errors import InputError
 from strang.util.progress import bar
 from strang.util.signatures import without

@@ -5,11 +5,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from strang.util.command_line import BatchOrder, Json, Parts, Scheduler, emit
 from strang.util.signatures import without
 
-sample_app = typer.Typer(help="Sample a model and compare with its known posterior.", no_args_is_help=True)
+
+class ModelsToo(TyperGroup):
+    """`strang sample FILE.py:model ...` is `strang sample model FILE.py:model ...`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        is_place = ":" in args[0] and args[0] not in self.commands
+        return super().resolve_command(ctx, ["model", *args] if is_place else args)
+
+
+sample_app = typer.Typer(
+    help="Sample a model of your own, FILE.py:model FILE.py:data; or the paper's, beside its known posterior.",
+    no_args_is_help=True,
+    cls=ModelsToo,
+)
 
 
 class Shape(StrEnum):

@@ -19,8 +19,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from strang.sampling.chain import CHAIN_AXES, TRACE_AXIS, Chain, Inputs, Program, advance, advance_alone
+from strang.sampling.chain import advance, advance_alone
 from strang.sampling.exchange import Exchange, add_in_order
+from strang.sampling.record import CHAIN_AXES, TRACE_AXIS, Chain, Inputs, Program
 from strang.util.errors import InputError, whole
 from strang.util.trees import Tree
 

@@ -12,7 +12,9 @@ from strang.storage.series import latest, read_series, throughput
 from strang.storage.store import is_held, read_chain, sums_of
 from strang.util.errors import InputError
 
-STANDARD = ("step", "seconds", "since", "average", "error", "temperature", "gradient_noise", "diverged", "waiting")
+STANDARD = (
+    "step", "seconds", "since", "average", "error", "temperature", "gradient_noise", "diverged", "waiting", "trusted",
+)  # fmt: skip
 MAX_PRINTED_AVERAGES = 6
 MIN_DRAWS = 4  # for ESS and R-hat
 
@@ -56,7 +58,7 @@ def overview(
     last, settings = latest(series), spec.get("settings", {})
     chains = settings.get("chains", 1)
     rates = throughput(series, chains)
-    over = step >= spec["steps"] or last.get("diverged") == chains
+    over = step >= spec["steps"] or last.get("diverged") == chains or bool(series and series[-1].get("ended"))
     names, values, errors = settings.get("averages") or [], last.get("average") or [], last.get("error") or []
     averages = zip(names, values, errors, strict=False)
     return {
@@ -65,6 +67,10 @@ def overview(
         "step": step,
         "steps": spec["steps"],
         "chains": chains,
+        "trusted": last.get("trusted"),
+        "reasons": last.get("reasons") or [],
+        "summary": last.get("summary"),
+        "ended": series[-1].get("ended") if series else None,
         "averages": [{"name": name, "value": value, "error": error} for name, value, error in averages],
         "temperature": last.get("temperature"),
         "gradient_noise": last.get("gradient_noise"),
@@ -133,6 +139,12 @@ def describe(result: dict[str, Any]) -> list[str]:
     ]
     if len(averages) > MAX_PRINTED_AVERAGES:
         lines.append(f"... ({len(averages)} numbers)")
+    if result.get("trusted") is not None:
+        first, *others = result["reasons"] or [""]
+        lines.append("trusted, as far as it has come" if result["trusted"] else f"NOT TO BE TRUSTED: {first}")
+        lines += [f"  also: {reason}" for reason in others]
+    if result.get("ended"):
+        lines.append(result["ended"])
     if result["temperature"] is not None:
         lines.append(f"temperature {rounded(result['temperature'], 4)} (should be 1)")
     if result["gradient_noise"] is not None:

@@ -1,11 +1,14 @@
 """The report on a stored run as one page that needs nothing else."""
 
+from pathlib import Path
 from typing import Any
 
 from strang.report.pages import Section, plain_page
 from strang.report.panels import Panel, Point, Series, Table
+from strang.report.run_page import table_section, tuning_sections, verdict_section
 from strang.report.stored import describe, is_number, is_other
 from strang.storage.series import throughput
+from strang.tuning.saved import lines as tuning_lines
 
 MAX_POINTS = 100  # of a curve: more are not seen
 MAX_AVERAGES = 6  # with a panel of their own
@@ -13,8 +16,12 @@ MAX_AVERAGES = 6  # with a panel of their own
 
 def page(result: dict[str, Any]) -> str:
     """Makes the page of a report."""
-    first, *others = describe(result)
-    return plain_page(f"Run {first}", ". ".join(others) + ".", [*curves(result), *tables(result)])
+    first, second, *_ = describe(result)
+    sections = [verdict_section(result["trusted"], result["reasons"])] if result["trusted"] is not None else []
+    sections += [table_section(result["summary"])] if result["summary"] else []
+    told = tuning_lines(Path(result["folder"]))
+    sections += [*curves(result), *(tuning_sections(told, []) if told else []), *tables(result)]
+    return plain_page(f"Run {first}", second + ".", sections)
 
 
 def curves(result: dict[str, Any]) -> list[Section]:

@@ -7,4 +7,5 @@ from strang.run.result import DisagreementWarning as DisagreementWarning
 from strang.run.result import DivergenceWarning as DivergenceWarning
 from strang.run.result import Run as Run
 from strang.run.result import RunWarning as RunWarning
+from strang.run.result import TrustWarning as TrustWarning
 from strang.run.stepper import Stepper as Stepper

@@ -17,9 +17,9 @@ from strang.gradients.estimators import Minibatch
 from strang.models.base import Posterior
 from strang.parallel.dask import connected, gathered
 from strang.run.api import Average, Integrator, StepSize, position_itself, request
-from strang.run.driver import Observer, drive, joined
+from strang.run.driver import Observer, drive
 from strang.run.result import Run
-from strang.sampling.chain import CHAIN_AXES, Chain
+from strang.sampling.record import CHAIN_AXES, Chain
 from strang.sampling.request import Job
 from strang.schedule import Function
 from strang.util.errors import InputError, whole
@@ -46,6 +46,7 @@ def sample(
     gradient: Minibatch | None = None,
     init: Any = None,
     coordinates: Coordinates | str | None = None,
+    coupled: int = 0,
     thin: int | None = None,
     progress: bool | None = None,
 ) -> Run:
@@ -109,7 +110,7 @@ def run_task(job: Job, own: slice, x64: bool) -> tuple[Chain, Tree]:
     with jax.enable_x64(x64):
         part = some_chains(job, own)
         outcome = drive(part, Observer(), progress=False)
-        draws = joined(part, outcome.draws, int(outcome.chain.step) // part.thin) if part.thin else None
+        draws = outcome.draws.joined(int(outcome.chain.step)) if part.thin else None
         return jax.tree.map(np.asarray, outcome.chain), draws
 
 

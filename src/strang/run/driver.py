@@ -5,7 +5,7 @@ application does on the way, it says in an `Observer`.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -13,15 +13,23 @@ import numpy as np
 
 from strang.parallel import processes
 from strang.parallel.mesh import Runner
-from strang.sampling.chain import Chain
-from strang.sampling.request import Job
+from strang.sampling.record import Chain
+from strang.sampling.request import Job, trace_length
 from strang.storage.store import Store
 from strang.util.progress import bar
 from strang.util.trees import Tree
 
 BLOCK_SECONDS = 0.5  # how long Ctrl-C and the progress bar may have to wait
-TRACE_BYTES = 1 << 24  # what the thinned positions of a block may take
 ROUNDING = "the chain: they round differently; let all run on machines and versions of one kind"
+
+
+class Goal(NamedTuple):
+    """What a run was to reach."""
+
+    error: float | None  # both errors of all that is reported, in posterior standard deviations
+    reached: bool
+    why: str  # what ended the run
+    excess: float = 0.0  # the bias, in such errors, where it is what cannot be reached at this step size
 
 
 class Look(NamedTuple):
@@ -31,11 +39,13 @@ class Look(NamedTuple):
         kept: whatever it keeps from look to look; saved with the chain it belongs to.
         measured: what it measured now, which is saved at once; None: nothing.
         text: what the progress bar says.
+        goal: set where the run is over, with what ended it.
     """
 
     kept: Any
     measured: dict[str, Any] | None = None
     text: str = ""
+    goal: Goal | None = None
 
 
 class Observer:
@@ -48,6 +58,14 @@ class Observer:
 
     label: str = "sampling"
     every: int | None = None
+
+    def next_look(self, step: int) -> int | None:
+        """The step that the block which begins after this one must not go beyond; None: any."""
+        return None if self.every is None else step - step % self.every + self.every
+
+    def look_first(self, chain: Chain, before: Look) -> Look:
+        """Called before the first block, with the chain that a run goes on from."""
+        return before
 
     def look(self, chain: Chain, before: Look) -> Look:
         """Called after every block. What is kept from look to look goes through the `Look`, since Ctrl-C may come at
@@ -70,15 +88,10 @@ class Outcome(NamedTuple):
 
     chain: Chain
     look: Look
-    draws: list[Tree]  # the thinned positions of each block, where they are not in a folder
+    draws: "Draws"  # the thinned positions, where they are not in a folder
     seconds: float
     waited: float | None  # seconds for rows that are not in memory
     interrupted: bool
-
-
-def trace_length(job: Job) -> int:
-    """How many thinned positions a block has room for: always as many, so that one compilation serves all."""
-    return max(1, min(256, TRACE_BYTES // max(1, sum(x.nbytes for x in jax.tree.leaves(job.chain.state.position)))))
 
 
 def runner_of(job: Job) -> Runner:
@@ -90,16 +103,20 @@ def runner_of(job: Job) -> Runner:
 
 
 def run_blocks(
-    job: Job, every: int | None = None, most: int | None = None, runner: Runner | None = None
+    job: Job,
+    every: int | None = None,
+    runner: Runner | None = None,
+    bound: Callable[[int], int | None] = lambda step: None,
 ) -> Iterator[tuple[Chain, Tree]]:
     """The chain after each block, with its thinned positions: those after steps thin, 2 thin, ..., whatever the blocks.
-    A block is `every` steps, or about half a second but not beyond a multiple of `most` steps."""
+    A block is `every` steps, or about half a second but not beyond `bound(where it begins)`."""
     thin, length, room = job.thin or 1, every or job.program.draw_block, trace_length(job)
     runner = runner or runner_of(job)
     done = int(job.chain.step)
     with processes.interrupts() as interrupted:
         while done < job.steps:
-            stop = min(job.steps, done + length, done - done % most + most if most else job.steps)
+            limit = bound(done)
+            stop = min(job.steps, done + length, job.steps if limit is None else limit)
             if job.thin:
                 # A trace counts from where its block begins: one that begins between two draws ends with the next.
                 draws = 1 if done % thin else min(max(length // thin, 1), room)
@@ -139,7 +156,7 @@ def drive(
     """
     runner = runner_of(job)
     runner.advance(int(job.chain.step))  # compiles before the clock starts, by advancing to where the chain is
-    reached, draws, interrupted = (job.chain, Look(kept)), list[Tree](), False
+    reached, draws, interrupted = (job.chain, observer.look_first(job.chain, Look(kept))), Draws(job), False
     started, source = time.perf_counter(), job.inputs.data.source
     before = source.waited if source else 0.0
 
@@ -154,8 +171,14 @@ def drive(
     with bar(job.steps, observer.label, progress) as show:
         show(int(job.chain.step))
         try:
-            most = observer.every or (store.every if store else None)
-            for chain, trace in run_blocks(job, None, most, runner):
+
+            def bound(step: int) -> int | None:
+                saves = step - step % store.every + store.every if store and store.every else None
+                bounds = [each for each in (observer.next_look(step), saves) if each is not None]
+                return min(bounds, default=None)
+
+            over = reached[1].goal is not None
+            for chain, trace in () if over else run_blocks(job, None, runner, bound):
                 (store.keep if store else draws.append)(trace)
                 reached = chain, observer.look(chain, reached[1]._replace(measured=None))
                 if store and (reached[1].measured or store.due(int(chain.step))):
@@ -163,7 +186,7 @@ def drive(
                 alive = int(chain.alive.sum())
                 lost = "" if alive == len(chain.alive) else f"{len(chain.alive) - alive} diverged"
                 show(int(chain.step), ", ".join(filter(None, (reached[1].text, lost))))
-                if alive == 0:
+                if alive == 0 or reached[1].goal is not None:
                     break
         except KeyboardInterrupt:
             interrupted = True
@@ -176,8 +199,32 @@ def drive(
     return Outcome(chain, look, draws, seconds, waited, interrupted)
 
 
-def joined(job: Job, draws: list[Tree], count: int) -> Tree:
-    """The draws of all blocks one after the other, up to the number `count` since step 0."""
-    first = jax.tree.map(lambda x: np.zeros((0, *x.shape), x.dtype), job.chain.state.position)
-    count -= int(job.chain.step) // (job.thin or 1)
-    return jax.tree.map(lambda *parts: np.concatenate(parts)[:count], first, *draws)
+class Draws:
+    """The thinned positions of a run in memory. Where there may only be so many, every second one is dropped when there
+    are twice as many, and only every second one is kept from then on: `thin` tells every how many steps."""
+
+    def __init__(self, job: Job):
+        self.job, self.thin = job, job.thin or 1
+        self.seen = self.first = int(job.chain.step) // self.thin  # draws since step 0
+        empty = jax.tree.map(lambda x: np.zeros((0, *x.shape), x.dtype), job.chain.state.position)
+        self.parts: list[Tree] = [empty]
+
+    def append(self, trace: Tree) -> None:
+        """More draws, along the leading axis."""
+        if trace is None:
+            return
+        every, count = self.thin // (self.job.thin or 1), len(jax.tree.leaves(trace)[0])
+        skipped = -(self.seen + 1) % every
+        self.parts.append(jax.tree.map(lambda x: np.array(x[skipped::every]) if every > 1 else x, trace))
+        self.seen += count
+        most = self.job.most_draws
+        if most is not None and self.seen // every - self.first // every >= 2 * most:
+            number = self.first // every + 1  # of the first draw that is kept
+            kept = slice(number % 2, None, 2)
+            self.parts = [jax.tree.map(lambda *parts: np.concatenate(parts)[kept], *self.parts)]
+            self.thin *= 2
+
+    def joined(self, steps: int) -> Tree:
+        """All that are kept, up to this step."""
+        count = steps // self.thin - self.first * (self.job.thin or 1) // self.thin
+        return jax.tree.map(lambda *parts: np.concatenate(parts)[:count], *self.parts)

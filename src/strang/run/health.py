@@ -91,7 +91,8 @@ def gradient_noise(run) -> list[str]:
     if not order.independent and hasattr(run.job.program.model, "likelihood_gradient"):
         text.append("the model's own gradient may be random: its noise, which is not measured, does not cancel")
     elif order.full:
-        text.append("full gradients: no gradient noise; the bias of the integrator was not measured")
+        known = "" if run.job.program.stride else "; the bias of the integrator was not measured"
+        text.append(f"full gradients: no gradient noise{known}")
     elif not order.independent:
         length = order.epoch * float(mean_steps(run).max())
         text.append(
@@ -121,7 +122,7 @@ def heating(run) -> list[str]:
     def described(place: int) -> str:
         chain, coordinate = np.unravel_index(place, found.shape)
         own = f" of chain {chain}" if len(found) > 1 else ""
-        return f"{found.flat[place]:.4g} at {name('position', run.gradient_noise, int(coordinate))}{own}"
+        return f"{found.flat[place]:.4g} at {direction(run, int(coordinate))}{own}"
 
     text = f"gradient noise makes the temperature {' and '.join(map(described, worst))}"
     text += f" ({found.mean():.4g} on average)" if found.size > 1 else ""
@@ -185,6 +186,14 @@ def mean_steps(run) -> np.ndarray:
 def flat(tree: Tree, lead: int) -> np.ndarray:
     """All coordinates side by side: the leading axis, or a new one of length 1, then the coordinates."""
     return np.concatenate([np.asarray(leaf, float).reshape(lead, -1) for leaf in jax.tree.leaves(tree)], axis=1)
+
+
+def direction(run, coordinate: int) -> str:
+    """What a coordinate of the chains' state is called: a parameter, unless coordinates mix parameters."""
+    coordinates = run.job.inputs.coordinates
+    if coordinates is None or hasattr(coordinates, "scale"):
+        return name("position", run.gradient_noise, coordinate)
+    return f"direction {coordinate} of the coordinates"
 
 
 def name(what: str, tree: Tree, coordinate: int) -> str:

@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from html import escape
 from typing import Any
 
@@ -10,10 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from strang.run import arviz, health, summary
-from strang.run.driver import Observer, Outcome, drive, joined
+from strang.dynamics.fields import PER_CHAIN, numbers
+from strang.run import arviz, health, summary, verdict
+from strang.run.driver import Goal, Observer, Outcome, drive
+from strang.run.table import Table, flat_draws, table
 from strang.sampling import averages
-from strang.sampling.chain import Chain, position_of
+from strang.sampling.estimates import Estimates, estimates, shares_noise
+from strang.sampling.record import Chain, position_of
 from strang.sampling.request import MAX_STEPS, Job
 from strang.schedule import as_schedule
 from strang.storage.manifest import MAX_SERIES_VALUES
@@ -35,6 +38,10 @@ class DisagreementWarning(RunWarning):
     """The averages of chains differ by more than chance."""
 
 
+class TrustWarning(RunWarning):
+    """The averages are wrong by more than their Monte Carlo errors; `run.reasons` has all that is known of it."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
     """What came out of `strang.sample`.
@@ -42,12 +49,21 @@ class Run:
     Attributes:
         average: the weighted average over steps and the chains that are alive.
         error: its Monte Carlo standard error.
+        bias: of the average, δ/(2^p − 1) from the difference δ that steps of twice the size make, at order p; NaN
+            where no chain was coupled, and infinite where such steps diverge. The average less its bias is Richardson's
+            extrapolation.
+        bias_error: its standard error.
+        sd: the posterior standard deviation of what was averaged; None where that is many numbers.
+        trusted: whether everything that can go wrong was looked for and not found.
+        reasons: why it is not trusted, worst first.
         rhat: R-hat of the chains' batch means, coordinate by coordinate; about 1 where chains agree.
         each: averages and errors chain by chain.
         samples: the thinned positions after burn-in, if `thin` was given: chain first, then draw.
         positions: where the chains are, chain first.
         temperature: the mean temperature of the momentum; should be 1, and is above where gradients are noisy. None
             for dynamics without momentum.
+        configurational_temperature: the mean of (z − centre) ∂U/∂z, and its standard error; should be 1, and shows
+            what long steps do to positions.
         gradient_noise: the measured variance V of the minibatch gradient, coordinate by coordinate.
         alive: which chains have not diverged.
         diverged: how many have.
@@ -56,6 +72,8 @@ class Run:
         speed: steps per second of this call, counting those of every chain.
         waiting: the fraction of the time that was spent waiting for rows; None where they are in memory.
         interrupted: whether Ctrl-C ended the run.
+        tuning: what was chosen where something was left out, or None.
+        goal: the errors that were asked for, whether they were reached, and why not; None where none were.
         chain: the complete record to go on from.
         job: the checked request.
     """
@@ -66,6 +84,8 @@ class Run:
     draws: Tree  # all thinned positions: draw first, then chain
     interrupted: bool
     waited: float | None = None
+    tuning: Any = None
+    goal: Goal | None = None
 
     @property
     def steps(self) -> int:
@@ -90,7 +110,7 @@ class Run:
 
     @property
     def average(self) -> Tree:
-        return self._over_chains(self._averaged(averages.means(self.chain.average)))
+        return self.over_chains(self._averaged(averages.means(self.chain.average)))
 
     @property
     def error(self) -> Tree:
@@ -98,11 +118,78 @@ class Run:
         of their own, which differ anyway; and the noise that chains share which are given a loader's batches."""
         if not self.alive.any() or self.own_settings:
             each = self._averaged(self.each.error)
-            squares = self._over_chains(jax.tree.map(np.square, each))
+            squares = self.over_chains(jax.tree.map(np.square, each))
             return jax.tree.map(lambda square: np.sqrt(square / max(self.alive.sum(), 1)), squares)
-        order = self.job.inputs.data.batch_order
-        shared = order.shared and not order.full
+        shared = shares_noise(self.job)
         return self._averaged(averages.error_over_chains(self.chain.average, self.alive, shared=shared))
+
+    @cached_property
+    def estimates(self) -> Estimates:
+        """Mean and standard deviation of all that was averaged, with both errors, as vectors."""
+        self._averaged(self.chain.average.total)
+        return estimates(self.job, self.chain)
+
+    @property
+    def sd(self) -> Tree:
+        return None if self.estimates.sd is None else self._like_average(self.estimates.sd.value)
+
+    @property
+    def bias(self) -> Tree:
+        return self._like_average(self.estimates.mean.bias)
+
+    @property
+    def bias_error(self) -> Tree:
+        return self._like_average(self.estimates.mean.bias_error)
+
+    def _like_average(self, vector: np.ndarray) -> Tree:
+        leaves, structure = jax.tree.flatten(self.chain.average.total["average"])
+        ends = np.cumsum([leaf[0].size for leaf in leaves])[:-1]
+        parts = zip(np.split(vector, ends), leaves, strict=True)
+        return jax.tree.unflatten(structure, [part.reshape(leaf.shape[1:])[()] for part, leaf in parts])
+
+    @cached_property
+    def reasons(self) -> list[str]:
+        return verdict.reasons(self)
+
+    @property
+    def trusted(self) -> bool:
+        return not self.reasons
+
+    def summary(self) -> Table:
+        """A table of all that was averaged, by name: mean, sd, quantiles (of draws, if any were kept), the Monte Carlo
+        error and the bias of the mean, ESS and R-hat. `print` it, or take its numbers with `to_dict()`."""
+        return self._summary
+
+    @cached_property
+    def _summary(self) -> Table:
+        few = self.estimates.sd is not None and self.samples is not None and self.alive.any()
+        draws = flat_draws(self.samples, self.job.program.average, self.alive) if few else None
+        return table(self.estimates, draws)
+
+    def by_setting(self) -> list[dict[str, Any]]:
+        """Of a grid, what each setting came to: its numbers, chains, how many diverged, estimates and temperature."""
+        job, chains = self.job, self.job.program.chains
+        sizes = health.mean_steps(self)
+        given = {"step_size": np.broadcast_to(sizes, chains)} if len(sizes) > 1 else {}
+        if job.program.grid:
+            own = per_chain_numbers(job.inputs.dynamics)
+            given |= {name: value for name, value in own.items() if np.ptp(value) > 0}
+        matrix = np.stack([np.asarray(value, float) for value in given.values()] or [np.zeros(chains)])
+        settings, places = np.unique(matrix, axis=1, return_inverse=True)
+        heat = averages.means(self.chain.average).get("temperature")
+        rows = []
+        for k in range(settings.shape[1]):
+            which = places.ravel() == k
+            living = which & self.alive
+            row: dict[str, Any] = {"setting": dict(zip(given, settings[:, k].tolist(), strict=False))}
+            row |= {"chains": int(which.sum()), "diverged": int((which & ~self.alive).sum())}
+            row |= {"temperature": float(heat[living].mean()) if heat is not None and living.any() else None}
+            rows.append({**row, "estimates": estimates(job, self.chain, which)})
+        return rows
+
+    @property
+    def configurational_temperature(self) -> tuple[float, float]:
+        return verdict.configurational_temperature(self)
 
     @property
     def rhat(self) -> Tree:
@@ -137,7 +224,7 @@ class Run:
     @property
     def temperature(self) -> float | None:
         mean = averages.means(self.chain.average)
-        return float(self._over_chains(mean["temperature"])) if "temperature" in mean else None
+        return float(self.over_chains(mean["temperature"])) if "temperature" in mean else None
 
     @property
     def gradient_noise(self) -> Tree:
@@ -153,18 +240,23 @@ class Run:
         """Go on for more steps, bit for bit as if they had been asked for at first."""
         last = self.steps + whole("steps", steps, 0, MAX_STEPS - self.steps)
         as_schedule(self.job.inputs.schedule, last, self.job.program.chains)
-        return finish(replace(self.job, chain=self.chain, steps=last), progress)
+        return replace(finish(replace(self.job, chain=self.chain, steps=last), progress), tuning=self.tuning)
 
     def to_arviz(self) -> Any:
         """The thinned positions after burn-in as an ArviZ DataTree; needs the extra `arviz`."""
         return arviz.to_arviz(self)
 
     def warn(self, stacklevel: int) -> None:
-        """Warns of chains that diverged or disagree."""
+        """Warns of chains that diverged or disagree, and of anything else that makes the averages wrong."""
         if self.diverged:
             warnings.warn(self.divergence(), DivergenceWarning, stacklevel=stacklevel + 1)
-        for line in health.disagreement(self):
+            return
+        disagreement = health.disagreement(self)
+        for line in disagreement:
             warnings.warn(line + ".", DisagreementWarning, stacklevel=stacklevel + 1)
+        wrong = [] if disagreement else verdict.serious(self)
+        if wrong:
+            warnings.warn(f"the run is not to be trusted: {wrong[0]}.", TrustWarning, stacklevel=stacklevel + 1)
 
     def divergence(self) -> str:
         """A sentence on the chains that diverged."""
@@ -180,7 +272,8 @@ class Run:
             raise InputError("the run averaged nothing (average=None); give it a function of the position to average.")
         return tree["average"]
 
-    def _over_chains(self, tree: Tree) -> Tree:
+    def over_chains(self, tree: Tree) -> Tree:
+        """The mean over the chains that are alive."""
         if not self.alive.any():
             return jax.tree.map(lambda x: np.full(x.shape[1:], np.nan)[()], tree)
         return jax.tree.map(lambda x: x[self.alive].mean(0), tree)
@@ -192,17 +285,24 @@ class Run:
         return f"<Run: {summary.title(self)}>"
 
     def _repr_html_(self) -> str:
-        rows = [("", "mean", "± Monte Carlo"), *summary.rows(self)]
-        cells = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-        notes = "".join(f"<div>{escape(line)}</div>" for line in summary.notes(self))
-        return f"<div><b>{escape(summary.title(self))}</b></div><table>{cells}</table>{notes}"
+        if self.job.program.average is None or not self.alive.any() or self.own_settings:
+            table = f"<pre>{escape(chr(10).join(summary.table(self)))}</pre>"
+        else:
+            table = self.summary()._repr_html_()
+        notes = "".join(f"<div>{escape(line)}</div>" for line in (*summary.judged(self), *summary.notes(self)))
+        return f"<div><b>{escape(summary.title(self))}</b></div>{table}{notes}"
+
+
+def per_chain_numbers(dynamics) -> dict[str, np.ndarray]:
+    """The numbers of a dynamics that may differ between chains."""
+    return {name: np.asarray(value) for name, value in numbers(dynamics, PER_CHAIN).items() if np.ndim(value)}
 
 
 class SeriesObserver(Observer):
     """Notes the averages and the health of a stored run at every save, where they are few numbers."""
 
-    def __init__(self, job: Job):
-        self.job = job
+    def __init__(self, job: Job, tuning: Any = None):
+        self.job, self.tuning = job, tuning
         self.before = source.waited if (source := job.inputs.data.source) else 0.0
 
     def line(self, chain: Chain, look: Any, seconds: float) -> dict[str, Any]:
@@ -221,23 +321,39 @@ class SeriesObserver(Observer):
             "temperature": run.temperature,
             "gradient_noise": mean(run.gradient_noise),
             "diverged": run.diverged,
+            **self.judged(run, few),
+            **({} if getattr(look, "goal", None) is None else {"ended": look.goal.why}),
             **({} if run.waiting is None else {"waiting": run.waiting}),
         }
         return finite(line)
 
+    def judged(self, run: Run, few: bool) -> dict[str, Any]:
+        """The verdict as it stands, and the table without what only draws tell."""
+        if not few or run.own_settings or run.steps <= int(self.job.inputs.burn_in):
+            return {}
+        run = replace(run, tuning=self.tuning, goal=self.goal_of(run.chain))
+        return {"trusted": run.trusted, "reasons": run.reasons, "summary": table(run.estimates, None).to_dict()}
 
-def finish(job: Job, progress: bool | None, store: Store | None = None) -> Run:
-    """Advance a job to its end, or until Ctrl-C."""
-    return run_of(job, drive(job, SeriesObserver(job), store=store, progress=progress), store)
+    def goal_of(self, chain: Chain) -> Goal | None:
+        """What the run was to reach, if anything."""
+        return None
+
+
+def finish(job: Job, progress: bool | None, store: Store | None = None, observer: Observer | None = None) -> Run:
+    """Advance a job to its end, until Ctrl-C, or until an observer says that its goal is reached."""
+    return run_of(job, drive(job, observer or SeriesObserver(job), store=store, progress=progress), store)
 
 
 def run_of(job: Job, outcome: Outcome, store: Store | None = None) -> Run:
     """The run that has come to this."""
     steps, draws = int(outcome.chain.step), None
-    if job.thin:
-        count = steps // job.thin
-        draws = store.draws(job, count) if store else joined(job, outcome.draws, count)
-    return Run(job, outcome.chain, outcome.seconds, draws, outcome.interrupted, outcome.waited)
+    if job.thin and store:
+        draws = store.draws(job, steps // job.thin)
+    elif job.thin:
+        draws = outcome.draws.joined(steps)
+        job = replace(job, thin=outcome.draws.thin)
+    goal = outcome.look.goal
+    return Run(job, outcome.chain, outcome.seconds, draws, outcome.interrupted, outcome.waited, goal=goal)
 
 
 def temperatures(job: Job, chain: Chain) -> np.ndarray:

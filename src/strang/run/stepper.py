@@ -12,8 +12,8 @@ from strang.dynamics.base import Dynamics
 from strang.gradients.full import batch_gradient
 from strang.integrators.words import Step, spell
 from strang.models.base import Posterior
-from strang.sampling.chain import Chain
-from strang.sampling.request import MAX_STEPS, check_model_and_dynamics, spread_over_chains, starts
+from strang.sampling.record import Chain
+from strang.sampling.request import MAX_STEPS, check_model_and_dynamics, first_positions, spread_over_chains
 from strang.schedule import as_schedule
 from strang.util import random
 from strang.util.errors import InputError, whole
@@ -69,7 +69,7 @@ class Stepper:
     def start(self) -> Chain:
         """The chains at step 0."""
         keys = random.chain_keys(self.seed, self.chains)
-        return begin(self.code, self.dynamics, keys, starts(self.code.model, self.init, keys))
+        return begin(self.code, self.dynamics, keys, first_positions(self.code.model, self.init, keys))
 
     def step(self, chain: Chain, rows: Tree, *, size: float, weights: Any = None) -> Chain:
         """All chains after one step with this batch.
@@ -99,7 +99,7 @@ def begin(code: Code, dynamics, keys, positions: Tree) -> Chain:
 
     state = jax.vmap(one, (0 if code.grid else None, 0, 0))(dynamics, keys.start, positions)
     none = jnp.zeros(len(keys.start), jnp.uint32)
-    return Chain(jnp.uint32(0), keys, state, (), None, None, None, none == 0, none)  # type: ignore[arg-type]
+    return Chain(jnp.uint32(0), keys, state, (), None, None, None, None, none == 0, none)  # type: ignore[arg-type]
 
 
 @partial(jax.jit, static_argnums=0)

@@ -1,11 +1,11 @@
 """A run in a few lines for people."""
 
-import jax
 import numpy as np
 
-from strang.run import health
+from strang.run import health, verdict
+from strang.run.table import SHOWN
 
-SHOWN = 6  # numbers of each average
+NUMBERS = 3  # of an average that are shown of each setting
 
 
 def title(run) -> str:
@@ -20,38 +20,55 @@ def title(run) -> str:
     )
 
 
-def rows(run, most: int | None = None) -> list[tuple[str, str, str]]:
-    """Name, mean and Monte Carlo error of the numbers that were averaged, at most `most` of each leaf."""
-    cells: list[tuple[str, str, str]] = []
-    if run.job.program.average is None or not run.alive.any():
-        return cells
-    errors = jax.tree.leaves(run.error)
-    for (path, value), error in zip(jax.tree_util.tree_leaves_with_path(run.average), errors, strict=True):
-        for index in list(np.ndindex(np.shape(value)))[:most]:
-            name = f"average{jax.tree_util.keystr(path)}{list(index) if index else ''}"
-            cells.append((name, f"{np.asarray(value)[index]:.6g}", f"{np.asarray(error)[index]:.2g}"))
-    return cells
-
-
 def lines(run) -> list[str]:
-    """The run in a few lines: what was done, the averages with errors, and the health of the run."""
-    text = [title(run)]
-    if run.job.program.average is not None and run.alive.any():
-        means, errors = jax.tree.leaves(run.average), jax.tree.leaves(run.error)
-        paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(run.average)]
-        for path, value, error in zip(paths, means, errors, strict=True):
-            pairs = zip(np.ravel(value)[:SHOWN], np.ravel(error)[:SHOWN], strict=True)
-            shown = ", ".join(f"{m:.6g} ± {e:.2g}" for m, e in pairs)
-            more = f", ... ({np.size(value)} numbers)" if np.size(value) > SHOWN else ""
-            text.append(f"average{path}: {shown}{more}")
-    return text + notes(run)
+    """The run in a few lines: what was done, the table of what was averaged, the verdict, and the health of the run."""
+    return [title(run), *table(run), *judged(run), *notes(run)]
+
+
+def table(run) -> list[str]:
+    """What was averaged, with both errors; by setting where chains have settings of their own."""
+    if run.job.program.average is None or not run.alive.any():
+        return []
+    return by_setting(run) if run.own_settings else run.summary().lines(SHOWN)
+
+
+def judged(run) -> list[str]:
+    """The verdict, with its reasons."""
+    if run.job.program.average is None or run.own_settings:
+        return []
+    if run.trusted:
+        return [f"trusted: {verdict.reassurance(run)}"]
+    first, *others = run.reasons
+    return [f"NOT TO BE TRUSTED: {first}", *(f"  also: {reason}" for reason in others)]
 
 
 def notes(run) -> list[str]:
     """The health of a run, waiting and divergence."""
-    text = health.notes(run)
+    told = set(verdict.reasons(run)) if run.job.program.average is not None else set()
+    text = [line for line in health.notes(run) if line.rstrip(".") not in told]
     if run.waiting is not None:
         text.append(f"waiting for data {100 * run.waiting:.2g} % of the time")
-    if run.diverged:
+    if run.goal is not None:
+        text.append(run.goal.why)
+    if run.diverged and (run.own_settings or run.job.program.average is None):
         text.append(run.divergence())
     return text
+
+
+def by_setting(run) -> list[str]:
+    """A line for each setting of a grid: its numbers, what was averaged with both errors, temperature, divergence."""
+    rows = [["setting", "chains", "diverged", "temperature", "average ± Monte Carlo (± bias)"]]
+    for each in run.by_setting():
+        found, heat = each["estimates"], each["temperature"]
+        values = [
+            f"{value:.6g} ± {error:.2g}" + ("" if np.isnan(bias) else f" ± {bias:.2g}")
+            for value, error, bias in zip(
+                found.mean.value[:NUMBERS], found.mean.error[:NUMBERS], found.mean.bias_bound[:NUMBERS], strict=True
+            )
+        ]
+        more = ", ..." if len(found.names) > NUMBERS else ""
+        label = ", ".join(f"{name} {value:.4g}" for name, value in each["setting"].items())
+        temperature = "–" if heat is None else f"{heat:.4g}"
+        rows.append([label, str(each["chains"]), str(each["diverged"]), temperature, ", ".join(values) + more])
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -7,6 +7,7 @@ step: roundings of nearly equal terms have one sign, which no error bar would sh
 does not matter to blocks, so averages do not depend on it.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -22,11 +23,14 @@ SHORTEST_BLOCK, LONGEST_BLOCK = 16, 256  # steps
 MAX_COMPENSATED_SIZE = 1024  # numbers of a value up to which sums within a block are compensated
 
 
+Packed = tuple[jax.Array, ...]  # values as `pack` makes it
+
+
 class Average(NamedTuple):
     """Sums of weight times value. The values' leaf `weight` is 1, so its sums are those of the weights."""
 
-    partial: Tree  # of the block under way
-    partial_compensation: Tree  # what rounding took from it, or one 0 where that is not kept
+    partial: Packed  # of the block under way
+    partial_compensation: Packed  # what rounding took from it, or one 0 where that is not kept
     total: Tree
     total_compensation: Tree  # what rounding took from the total
     batches: Tree  # leading axis 32
@@ -42,23 +46,59 @@ def start(values: Tree) -> Average:
     """Nothing averaged yet. The sums are at least single precision."""
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.promote_types(x.dtype, jnp.float32)), values)
     batches = jax.tree.map(lambda x: jnp.zeros((BATCHES, *x.shape), x.dtype), empty)
-    kept = jax.tree.map(lambda x: x if x.size <= MAX_COMPENSATED_SIZE else x[(0,) * x.ndim], empty)
-    return Average(empty, kept, empty, empty, batches, jnp.uint32(0), jnp.uint32(1))
+    few, *many = partial = pack(empty)
+    kept = few, *(x[(0,) * x.ndim] for x in many)
+    return Average(partial, kept, empty, empty, batches, jnp.uint32(0), jnp.uint32(1))
 
 
-def accumulate(partial: Tree, compensation: Tree, weight, values: Tree) -> tuple[Tree, Tree]:
-    """partial + weight * values, and what rounding took from it. Where the weight is 0 a value does not count, not even
-    one that is no number."""
+def pack(values: Tree) -> Packed:
+    """All small values side by side in one vector, which takes the fewest operations per step, then the large ones."""
+    leaves = jax.tree.leaves(values)
+    small = [x for x in leaves if x.size <= MAX_COMPENSATED_SIZE]
+    dtype = jnp.result_type(jnp.float32, *small)
+    vector = jnp.concatenate([jnp.ravel(x).astype(dtype) for x in small])
+    return vector, *(x for x in leaves if x.size > MAX_COMPENSATED_SIZE)
 
-    def one(sum_, lost, x):
-        factor = jnp.asarray(weight, sum_.dtype)
-        term = jnp.where(factor > 0, factor * x.astype(sum_.dtype), 0)
-        if lost.shape != sum_.shape:
-            return sum_ + term, lost
-        total = sum_ + (term + lost)
-        return total, (term + lost) - (total - sum_)
 
-    return _unzip(partial, jax.tree.map(one, partial, compensation, values))
+def unpack(packed: Packed, like: Tree, lead: int = 0) -> Tree:
+    """The values in the structure of `like`, behind so many axes; of a compensation that is not kept, a single 0."""
+    (vector, *large), leaves = packed, []
+    for x in jax.tree.leaves(like):
+        count = math.prod(x.shape[lead:])
+        if count > MAX_COMPENSATED_SIZE:
+            leaves.append(large.pop(0))
+        else:
+            part, vector = vector[..., :count], vector[..., count:]
+            leaves.append(part.reshape(x.shape).astype(x.dtype))
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def open_block(average: Average) -> tuple[Packed, Packed]:
+    """The sums of the block under way of many chains, for `accumulate`: of small values the last axis is the chains',
+    along which steps of small models are computed."""
+    return tuple((few.T, *many) for few, *many in (average.partial, average.partial_compensation))  # type: ignore
+
+
+def put_back(average: Average, sums: tuple[Packed, Packed]) -> Average:
+    """With the sums that `open_block` gave out."""
+    partial, compensation = ((few.T, *many) for few, *many in sums)
+    return average._replace(partial=partial, partial_compensation=compensation)
+
+
+def accumulate(sums: tuple[Packed, Packed], weight, values: Tree) -> tuple[Packed, Packed]:
+    """partial + weight * values, and what rounding took from it; the values of many chains, which lead, and one weight
+    or one for each. Where the weight is 0 a value does not count, not even one that is no number."""
+
+    few, *many = jax.vmap(pack)(values)
+    (partial, *others), (lost, *nothing) = sums
+
+    def term(sum_, factor, x):
+        return jnp.where(factor > 0, factor * x.astype(sum_.dtype), 0)
+
+    new = term(partial, jnp.asarray(weight, partial.dtype), few.T) + lost
+    total = partial + new
+    added = (x + term(x, _align(jnp.asarray(weight, x.dtype), x), y) for x, y in zip(others, many, strict=True))
+    return (total, *added), (new - (total - partial), *nothing)
 
 
 def block_length(average: Average):
@@ -68,18 +108,19 @@ def block_length(average: Average):
 
 def close_block(average: Average) -> Average:
     """Add the block under way to the total and to its batch."""
-    partial, compensation = average.partial, average.partial_compensation
+    partial, compensation = (unpack(x, average.total) for x in (average.partial, average.partial_compensation))
     pairs = jax.tree.map(_add_to_pair, average.total, add(average.total_compensation, compensation), partial)
     total, total_compensation = _unzip(partial, pairs)
     batches, length = lax.cond(
-        average.blocks == BATCHES * average.length,
+        average.blocks >= BATCHES * average.length,
         lambda: (jax.tree.map(_merge, average.batches), 2 * average.length),
         lambda: (average.batches, average.length),
     )
     slot = average.blocks // length
     batches = jax.tree.map(lambda rows, x: rows.at[slot].add(x), batches, add(partial, compensation))
     blocks = average.blocks + block_length(average) // SHORTEST_BLOCK
-    return Average(zeros(partial), zeros(compensation), total, total_compensation, batches, blocks, length)
+    nothing = zeros(average.partial), zeros(average.partial_compensation)
+    return Average(nothing[0], nothing[1], total, total_compensation, batches, blocks, length)
 
 
 def _unzip(like: Tree, pairs: Tree) -> tuple[Tree, Tree]:
@@ -128,9 +169,17 @@ def means(average: Average) -> Tree:
 def error_over_chains(average: Average, alive: np.ndarray, *, shared: bool) -> Tree:
     """The Monte Carlo standard error of the mean over the chains that are alive, their disagreement included. Chains
     that share their noise are as good as one, their mean."""
+    return error_of(pieces_of(average, alive, shared=shared))
+
+
+def pieces_of(average: Average, alive: np.ndarray, *, shared: bool) -> Tree:
+    """The sums of the chains that are alive, chain, then batch; of chains that share their noise, their mean's."""
     pieces = jax.tree.map(lambda rows: rows[alive], _pieces(average))
-    if shared:
-        pieces = jax.tree.map(lambda rows: rows.mean(0, keepdims=True), pieces)
+    return jax.tree.map(lambda rows: rows.mean(0, keepdims=True), pieces) if shared else pieces
+
+
+def error_of(pieces: Tree) -> Tree:
+    """The standard error of the mean of what has these sums."""
     return jax.tree.map(lambda rows: _error(rows[None], pieces["weight"][None])[0], pieces)
 
 
@@ -174,8 +223,9 @@ def _sums(average: Average) -> Tree:
         total, *others = (np.asarray(part, np.float64) for part in parts)
         return total + sum(_align(other, total) for other in others)
 
-    names = "total", "total_compensation", "partial", "partial_compensation"
-    return jax.tree.map(one, *(getattr(average, name) for name in names))
+    under_way = jax.tree.map(np.asarray, (average.partial, average.partial_compensation))
+    parts = (unpack(part, average.total, lead=1) for part in under_way)
+    return jax.tree.map(one, average.total, average.total_compensation, *parts)
 
 
 def _error(rows, weights):

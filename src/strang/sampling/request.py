@@ -12,21 +12,30 @@ import numpy as np
 
 from strang.coordinates import make as make_coordinates
 from strang.data.batches import Data
+from strang.data.orders import Undecided
 from strang.dynamics.base import Dynamics
 from strang.dynamics.fields import PER_CHAIN, PER_COORDINATE, numbers
 from strang.gradients.estimators import SVRG, ControlVariate, Latent, Minibatch
 from strang.gradients.full import log_likelihood
 from strang.integrators.words import spell
 from strang.models.base import Posterior
-from strang.sampling.chain import Chain, Inputs, Program, begin, draw_block_length
+from strang.sampling.chain import begin
+from strang.sampling.draws import draw_block_length
+from strang.sampling.record import Chain, Inputs, Program
 from strang.schedule import as_schedule, probe
 from strang.util import random
 from strang.util.errors import InputError, first_line, whole
 from strang.util.memory import check_fits
-from strang.util.trees import Tree
+from strang.util.trees import Tree, scale, size, zeros
 
 MAX_STEPS = 2**32 - 1  # their numbers are 32-bit integers
+MAX_SQUARED = 4096  # numbers of an average of which variances are kept too
 LOOKED_AT = 1024  # rows whose likelihood is computed at the starts
+
+
+def position_itself(position: Tree) -> Tree:
+    """What is averaged where nothing else is asked for."""
+    return position
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,21 @@ class Job:
     steps: int
     thin: int | None
     mesh: tuple[int, int] = (1, 1)  # devices that share the chains, and the parts of a minibatch
+    most_draws: int | None = None  # of each chain that are kept in memory: then every second one is dropped
+
+
+TRACE_BYTES = 1 << 24  # what the thinned positions of a block may take
+
+
+def trace_length(job: Job) -> int:
+    """How many thinned positions a block has room for: always as many, so that one compilation serves all."""
+    return max(1, min(256, TRACE_BYTES // max(1, sum(x.nbytes for x in jax.tree.leaves(job.chain.state.position)))))
+
+
+def empty_trace(job: Job) -> Tree:
+    """Room for the thinned positions of a block."""
+    draws = trace_length(job)
+    return jax.tree.map(lambda x: jnp.zeros((draws, *x.shape), x.dtype), job.chain.state.position)
 
 
 def prepare(
@@ -51,17 +75,19 @@ def prepare(
     steps: int,
     chains: int = 1,
     seed: int = 0,
-    average: Callable | None = lambda position: position,
+    average: Callable | None = position_itself,
     burn_in: int = 0,
     gradient: Minibatch | None = None,
     init: Any = None,
+    starts: Tree = None,
     coordinates: Any = None,
+    coupled: int = 0,
     thin: int | None = None,
     parts: int | None = None,
     mesh: tuple[int, int] = (1, 1),
     progress: bool | None = None,
 ) -> Job:
-    """Everything that `sample` checks before it starts."""
+    """Everything that `sample` checks before it starts. `starts`, where given, is a position for each chain."""
     check_model_and_dynamics(model, dynamics)
     check_data_and_gradient(data, gradient)
     steps, chains, burn_in = whole("steps", steps, 1, MAX_STEPS), whole("chains", chains), whole("burn_in", burn_in, 0)
@@ -75,12 +101,13 @@ def prepare(
     estimator = Minibatch() if gradient is None else gradient
     check_estimator(model, data, estimator)
     parts = check_parts(data, estimator, chains, parts, mesh)
+    stride = check_coupled(estimator, chains, coupled, mesh[0])
     step = spell(dynamics, dynamics.default_integrator if integrator is None else integrator)
     schedule = as_schedule(step_size, steps, chains)
     dynamics, grid = spread_over_chains(dynamics, chains)
     check_memory(model, init, chains)
     keys = random.chain_keys(seed, chains)
-    positions = starts(model, init, keys)
+    positions = first_positions(model, init, keys) if starts is None else jax.tree.map(jnp.asarray, starts)
     position = jax.tree.map(lambda x: x[0], positions)
     if hasattr(dynamics, "check"):
         dynamics.check(step, float(probe(schedule, steps).max()))
@@ -90,16 +117,18 @@ def prepare(
     check_model(model, data, position)
     check_average(average, position)
     block = draw_block_length(step, data, position, chains)
-    program = Program(model, step, estimator, average, chains, block, grid, parts)
+    program = Program(model, step, estimator, average, chains, block, grid, stride, parts)
     check_starts(model, data, positions)
     if coordinates not in (None, "none") and getattr(dynamics, "positive", False):
         raise InputError(f"{type(dynamics).__name__} moves positive numbers; leave out coordinates=.")
     change = make_coordinates(coordinates, model, data, position, progress)
-    if isinstance(coordinates, str) and change is not None and init is None:
+    if isinstance(coordinates, str) and change is not None and init is None and starts is None:
         position, positions = change.centre, scattered(change, position, keys)
         check_starts(model, data, positions)
     shared = estimator.prepare(model, data, position, progress)
-    inputs = Inputs(data, dynamics, schedule, shared, jnp.uint32(burn_in), change, jnp.int32(parts))
+    reference = reference_of(average, position)
+    centre = position if change is None else zeros(position)
+    inputs = Inputs(data, dynamics, schedule, shared, jnp.uint32(burn_in), change, centre, reference, jnp.int32(parts))
     chain = jax.block_until_ready(begin(program, inputs, keys, positions))
     data.check()
     return Job(program, inputs, chain, steps, thin, mesh)
@@ -120,6 +149,11 @@ def check_data_and_gradient(data, gradient) -> None:
     if not isinstance(data, Data):
         raise InputError(
             f"data is {described(data)}; wrap it first: strang.data.arrays(x, batch_size=10, batch_order='iid')."
+        )
+    if isinstance(data.batch_order, Undecided):
+        raise InputError(
+            "the data have no order of batches yet; write strang.data.arrays(x, batch_size=10), or "
+            "batch_order='full' for all data, or leave out step_size and steps: then all is chosen."
         )
     if gradient is not None and not isinstance(gradient, Minibatch):
         raise InputError(
@@ -192,6 +226,33 @@ def check_parts(data: Data, estimator, chains: int, parts: int | None, mesh: tup
     return parts
 
 
+def check_coupled(estimator, chains: int, coupled: int, rows: int) -> int:
+    """Every how many chains one has a companion, so that `coupled` have, or a few less; 0: none."""
+    coupled = whole("coupled", coupled, 0, chains)
+    if not coupled:
+        return 0
+    if isinstance(estimator, Latent):
+        raise InputError("hidden causes that are kept cannot be followed by a companion; leave out coupled=.")
+    stride = -(-chains // coupled)
+    if chains // rows % stride and rows > 1:
+        raise InputError(
+            f"coupled is {coupled} of {chains} chains, which {rows} devices cannot share evenly; write coupled={rows}, "
+            "or a multiple of it that divides the chains."
+        )
+    return stride
+
+
+def reference_of(average: Callable | None, position: Tree) -> Tree:
+    """What is averaged, at one position: deviations from it are squared, for standard deviations, and few digits are
+    lost. None where it is many numbers, which would cost every step another pass over them."""
+    if average is None:
+        return None
+    shapes = jax.eval_shape(lambda theta: jax.tree.map(jnp.asarray, average(theta)), position)
+    if size(shapes) > MAX_SQUARED:
+        return None
+    return jax.jit(lambda theta: jax.tree.map(lambda x: jnp.asarray(x, float), average(theta)))(position)
+
+
 def check_memory(model, init, chains: int) -> None:
     """Refuse chains that would not fit the machine, before XLA tries."""
     init = model.init if init is None else init
@@ -236,11 +297,11 @@ def spread_over_chains(dynamics, chains: int):
 
 
 @jax.jit
-def scattered(coordinates, like: Tree, keys) -> Tree:
-    """Starts about the centre of coordinates of unit curvature, spread as a normal posterior would be."""
+def scattered(coordinates, like: Tree, keys, spread=1.0) -> Tree:
+    """Starts about the centre of coordinates of unit curvature, spread so many times as a normal posterior would be."""
 
     def one(key):
-        return coordinates(random.normals(random.fold(key, 2), jnp.uint32(0), like, 1)[0])
+        return coordinates(scale(spread, random.normals(random.fold(key, 2), jnp.uint32(0), like, 1)[0]))
 
     return jax.vmap(one)(keys.start)
 
@@ -250,7 +311,7 @@ def is_start_function(init) -> bool:
     return callable(init) and jax.tree_util.all_leaves([init])
 
 
-def starts(model, init, keys) -> Tree:
+def first_positions(model, init, keys) -> Tree:
     """One position per chain: the model's own start, or `init` (a position, or a function of a `jax.random` key)."""
     init = model.init if init is None else init
     if is_start_function(init):

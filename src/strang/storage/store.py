@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from strang.parallel import processes
-from strang.sampling.chain import Chain
+from strang.sampling.record import Chain
 from strang.sampling.request import Job
 from strang.storage.draws import Draws, mapped_tree
 from strang.storage.manifest import check_about, check_same, checksum, parts_in, read_spec, spec_of
@@ -145,6 +145,18 @@ class Store:
             self.samples.close()
         if self.lock is not None:
             os.close(self.lock)
+
+
+def forget(folder: Path) -> None:
+    """Removes a run from its folder, so that another can begin there; files of others are left."""
+    handle = hold(folder / "lock")
+    try:
+        # The spec first: a kill on the way leaves a folder in which a run begins anew.
+        names = "spec.json", "chain.npz", "series.jsonl"
+        for path in (*(folder / name for name in names), *folder.glob("samples/*")):
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
 
 
 def is_held(folder: Path) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Tree = Any
 
@@ -73,3 +74,19 @@ def same_shape(x: Tree, y: Tree) -> bool:
 def spread(value, like: Tree) -> Tree:
     """Repeats `value` at every leaf of `like`, unless it already has that structure."""
     return value if alike(value, like) else jax.tree.map(lambda _: value, like)
+
+
+def names_of(tree: Tree, alone: str = "position") -> list[str]:
+    """A name for each number of a tree; `alone` is that of a tree which is one array.
+
+    >>> names_of({"w": jnp.zeros((1, 2)), "b": 0.0, "deep": [jnp.zeros(1)]})
+    ['b', 'deep.0[0]', 'w[0,0]', 'w[0,1]']
+    >>> names_of(jnp.zeros(2))
+    ['position[0]', 'position[1]']
+    """
+    names = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        place = jax.tree_util.keystr(path, simple=True, separator=".") or alone
+        indices = np.ndindex(jnp.shape(leaf))
+        names += [f"{place}[{','.join(map(str, index))}]" if index else place for index in indices]
+    return names

@@ -1,0 +1,106 @@
+"""What is random in a block of steps, drawn together as plain array code, and the rows of its batches."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from strang.data.batches import Data, cut
+from strang.data.orders import Stream
+from strang.integrators.words import Step
+from strang.sampling import averages
+from strang.sampling.record import Chain, Program
+from strang.util import random
+from strang.util.trees import Tree
+
+DRAW_BYTES = 1 << 22  # what the draws of one block of steps may take
+LONGEST = averages.LONGEST_BLOCK  # steps of a block of draws
+
+
+def draw_block_length(step: Step, data: Data, position: Tree, chains: int) -> int:
+    """The longest power of two of steps whose draws fit the budget."""
+    normals = step.noises * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(position))
+    rows = data.batch_size * (sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(data.datum)) + 4)
+    per_step = chains * normals + (0 if data.batch_order.full else rows if data.batch_order.shared else chains * rows)
+    length = 1
+    while 2 * length <= LONGEST and 2 * length * per_step <= DRAW_BYTES:
+        length *= 2
+    return length
+
+
+class Draws(NamedTuple):
+    """What is random in a step, and the rows of its batch; where a batch is cut in parts only the rows' numbers."""
+
+    normals: Any
+    rows: Any
+    weights: Any
+    numbers: Any
+    following: Any  # the numbers of the next batch, for rows that are not in memory and read part by part
+    keys: Any  # of the model's own gradient
+
+
+def draw(program: Program, data: Data, chain: Chain, count) -> Draws:
+    """The draws of a block of steps: step first, then chain."""
+    block = program.draw_block
+    steps = chain.step + jnp.arange(block, dtype=jnp.uint32)
+
+    # A large model's normals are made where they are used, which saves writing and reading them.
+    keep = materialise if block > 1 else lambda function, _: function()
+
+    def many(function, keys):
+        return jax.vmap(jax.vmap(function, (0, None)), (None, 0))(keys, steps)
+
+    position = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), chain.state.position)
+    bits = materialise(
+        lambda: many(lambda key, l: random.bits(key, l, position, program.step.noises), chain.keys.noise), count
+    )
+    normals = keep(lambda: jax.vmap(jax.vmap(lambda own: random.as_normals(own, position)))(bits), count)
+    keys = many(random.fold, chain.keys.model) if hasattr(program.model, "likelihood_gradient") else None
+    ahead = None if data.source is None else steps + count  # the next block's, whose rows can be brought meanwhile
+    return draw_batches(program, data, chain.keys.batch, steps, count, ahead)._replace(normals=normals, keys=keys)
+
+
+def draw_batches(program: Program, data: Data, keys, steps, count, ahead=None) -> Draws:
+    """The batches with the numbers `steps`, of which `count` are used: step first, then chain."""
+    block, order, drawn = len(steps), data.batch_order, Draws(None, None, None, None, None, None)
+    if order.full:
+        return drawn
+    if ahead is not None:
+        steps = jnp.concatenate([steps, ahead])
+    # Step, row, chain: with chains last, the draws and the sums over single-number rows run along contiguous memory.
+    l = steps[:, None, None]
+    salt = materialise(lambda: order.salt(keys, l), count)
+    numbers = materialise(lambda: order.indices(salt, l), count)
+    numbers, ahead = numbers[:block], None if ahead is None else numbers[block:]
+    if program.parts > 1:  # rows are read part by part, by whoever needs them, who is told the next step's too
+        following = None if ahead is None else jnp.roll(numbers, -1, axis=0).at[count - 1].set(ahead[0])
+        numbers, following = (x if x is None else cut(x, program.parts, data.size) for x in (numbers, following))
+        return drawn._replace(numbers=numbers, following=following)
+    if isinstance(order, Stream):
+        needed = jnp.minimum(steps[:block], steps[0] + count - 1)  # a loader may end with the run
+        rows = materialise(lambda: data.deliver(needed, steps[block:]), count)
+        numbers = numbers[..., 0]
+        return drawn._replace(rows=rows, weights=data.weights(numbers), numbers=numbers)
+
+    def places(numbers):
+        return jax.tree.map(lambda row: numbers if row.ndim == 0 else jnp.swapaxes(numbers, 1, 2), data.datum)
+
+    rows = materialise(lambda: data.take(places(numbers), None if ahead is None else places(ahead)), count)
+    return drawn._replace(rows=rows, weights=data.weights(numbers), numbers=numbers)
+
+
+def draw_axes(program: Program, data: Data) -> Draws:
+    """Where `draw` put the chains, behind the axis of steps."""
+    if program.parts > 1:
+        return Draws(0, None, None, 2, 2, 0)
+    if data.batch_order.shared:
+        return Draws(0, None, None, None, None, 0)
+    return Draws(0, jax.tree.map(lambda row: 1 if row.ndim == 0 else 0, data.datum), 1, 1, None, 0)
+
+
+def materialise(function, count):
+    """function(), kept in memory: a branch that is always taken but that XLA must not look through, since it would
+    otherwise compute all random bits anew, one at a time, inside the gathering loop that uses them."""
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function))
+    return lax.cond(count > 0, function, lambda: empty)

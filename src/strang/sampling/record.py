@@ -1,0 +1,103 @@
+"""The records of a run: its chains, its numbers, and its code."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from strang.coordinates import InCoordinates
+from strang.data.batches import Data
+from strang.integrators.words import Step
+from strang.sampling import averages
+from strang.sampling.averages import Average
+from strang.sampling.exchange import Exchange
+from strang.util import random
+from strang.util.trees import Tree, size
+
+MAX_COORDINATES = 4096  # of which temperatures are measured one by one
+
+
+class Companion(NamedTuple):
+    """Chains with steps of twice the size, driven by the Brownian paths of some of a run's chains; see `companion`."""
+
+    state: Any
+    carried: Any
+    difference: Average  # of what is averaged: the companion's less the chain's; its counters lead with chains too
+    alive: jax.Array
+
+
+class Chain(NamedTuple):
+    """The complete resumable record of all chains; `step` counts the steps done, the other leaves lead with chains."""
+
+    step: jax.Array
+    keys: random.Keys
+    state: Any
+    carried: Any  # what the gradient estimator carries along
+    average: Average
+    gradient_variance: Tree  # sums of measurements
+    virial: tuple[Tree, Tree]  # sums of (z − centre) ∂U/∂z, whose mean is 1, and of their squares
+    measured: jax.Array  # how many measurements were summed
+    alive: jax.Array
+    diverged_at: jax.Array  # the step at which a chain left the finite numbers, where it stays; 0: never
+    companion: Companion | tuple = ()  # leads with the chains that have one
+
+
+# The axis of chains in every array of a chain; what has none is common to all.
+CHAIN_AXES: Any = Chain(None, 0, 0, 0, averages.CHAIN_AXES, 0, 0, 0, 0, 0, 0)  # type: ignore[arg-type]
+TRACE_AXIS = 1  # of chains in thinned positions
+
+
+class Inputs(NamedTuple):
+    """The numbers of a run: data, dynamics, step sizes and what its chains share. Changing them recompiles nothing."""
+
+    data: Data
+    dynamics: Any
+    schedule: Any
+    shared: Any
+    burn_in: jax.Array
+    coordinates: Any  # None where chains move what the model sees
+    centre: Tree  # of what the chains move, any point near the posterior's middle
+    reference: Tree  # from which the deviations are squared of what is averaged; None: they are not
+    parts: jax.Array  # as the program has it, but known at run time only; see `Exchange.reduce`
+
+
+@dataclass(frozen=True)
+class Program:
+    """The code of a run: what is compiled. Equal programs share one compilation."""
+
+    model: Any
+    step: Step
+    estimator: Any
+    average: Any
+    chains: int
+    draw_block: int  # steps whose normals and batches are drawn together
+    grid: bool  # whether the dynamics' numbers differ between chains
+    stride: int = 0  # every so many chains one has a companion; 0: none
+    parts: int = 1  # that each minibatch is cut in
+    exchange: Exchange = Exchange()
+
+
+def position_of(inputs: Inputs, state) -> Tree:
+    """What the model sees of one chain."""
+    return state.position if inputs.coordinates is None else inputs.coordinates(state.position)
+
+
+def estimator_of(program: Program, inputs: Inputs):
+    """The gradient as a function of what the chains move."""
+    return program.estimator if inputs.coordinates is None else InCoordinates(program.estimator, inputs.coordinates)
+
+
+def observe(program: Program, inputs: Inputs, dynamics, state) -> Tree:
+    """The values that are averaged, of one chain."""
+    values = {}
+    if program.average is not None:
+        values["average"] = jax.tree.map(jnp.asarray, program.average(position_of(inputs, state)))
+    if inputs.reference is not None:
+        values["square"] = jax.tree.map(lambda x, r: (x - r) ** 2, values["average"], inputs.reference)
+    if hasattr(dynamics, "temperature"):
+        values["temperature"] = dynamics.temperature(state)
+    if inputs.reference is not None and hasattr(dynamics, "heat") and 1 < size(state.position) <= MAX_COORDINATES:
+        values["heat"] = dynamics.heat(state)
+    widest = jnp.result_type(jnp.float32, *jax.tree.leaves(values))  # which the weights' sum must not be behind
+    return {**values, "weight": jnp.ones((), widest)}
