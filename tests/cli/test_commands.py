@@ -1,24 +1,12 @@
 """The command line: JSON on standard output, one sentence and status 2 for bad input."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
-from strang.cli.app import main
+from command_line import call
 from strang.lda.text.prepare import prepare
-
-
-def call(capsys, *arguments):
-    """Exit status, standard output and standard error of the command."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["strang", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-    told = capsys.readouterr()
-    return end.value.code or 0, told.out, told.err
-
 
 SMALL = ("sample", "gaussian", "--steps", "200", "--chains", "10", "--step-size", "0.001")
 

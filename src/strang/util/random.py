@@ -6,7 +6,6 @@ that random numbers would cost twenty times the rest of a small step.
 """
 
 import math
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -22,13 +21,13 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 def threefry(key, a, b):
     """Two arrays of 32 random bits from a key and a counter of twice 32 bits."""
     first, second = key[..., 0], key[..., 1]
-    keys = (first, second, first ^ second ^ jnp.uint32(0x1BD11BDA))
+    keys = (first, second, first ^ second ^ np.uint32(0x1BD11BDA))
     a, b = a + keys[0], b + keys[1]
     for block in range(5):
         for rotation in ROTATIONS[block % 2]:
             a = a + b
-            b = a ^ ((b << jnp.uint32(rotation)) | (b >> jnp.uint32(32 - rotation)))
-        a, b = a + keys[(block + 1) % 3], b + keys[(block + 2) % 3] + jnp.uint32(block + 1)
+            b = a ^ ((b << np.uint32(rotation)) | (b >> np.uint32(32 - rotation)))
+        a, b = a + keys[(block + 1) % 3], b + keys[(block + 2) % 3] + np.uint32(block + 1)
     return a, b
 
 
@@ -54,13 +53,14 @@ def chain_keys(seed: int, chains: int) -> Keys:
     >>> bool((chain_keys(7, 2).noise == chain_keys(7, 5).noise[:2]).all())
     True
     """
-    return _chain_keys(np.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32), chains)
+    root = np.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32)
 
+    def folded(key, numbers):  # as `fold`, on the host: there is nothing to compile
+        return np.stack(threefry(key, numbers, np.zeros_like(numbers)), axis=-1)
 
-@partial(jax.jit, static_argnums=1)  # without jit, its operations take a second to compile one by one
-def _chain_keys(root, chains: int) -> Keys:
-    own = fold(root, jnp.arange(chains, dtype=jnp.uint32))
-    return Keys(*fold(own, jnp.arange(len(Keys._fields), dtype=jnp.uint32)[:, None]))
+    own = folded(root[None], np.arange(chains, dtype=np.uint32))
+    purposes = np.arange(len(Keys._fields), dtype=np.uint32)[:, None]
+    return Keys(*jnp.asarray(folded(own, np.broadcast_to(purposes, (len(Keys._fields), chains)))))
 
 
 def jax_key(key):
