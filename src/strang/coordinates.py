@@ -144,8 +144,8 @@ def from_curvature(mode: Tree, hessian: np.ndarray, *, dense: bool, least: float
     flat, unravel = ravel_pytree(jax.tree.map(jnp.asarray, mode))
     curvature = np.diag(hessian)
     if least is not None and np.isfinite(hessian).all():
-        floor = least * (np.abs(curvature).max() or 1 / least)
-        hessian = hessian + np.diag(np.maximum(floor - curvature, 0.0))
+        some = least * (np.abs(curvature).max() or 1 / least)  # parameters may be of any scale: only none is replaced
+        hessian = hessian + np.diag(np.where(curvature > 0, 0.0, some - curvature))
         curvature = np.diag(hessian)
     if not np.isfinite(hessian).all() or not (curvature > 0).all():
         worst = names_of(mode)[int(np.argmin(np.nan_to_num(curvature, nan=-np.inf)))]

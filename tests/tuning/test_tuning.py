@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import strang
-from strang.coordinates import Dense, Diagonal
+from strang.coordinates import Dense, Diagonal, from_curvature
 from strang.tuning import choice, saved
 from strang.util.errors import InputError
 
@@ -125,6 +125,16 @@ def test_large_data_are_sampled_by_minibatches():
     assert run.trusted, run.reasons
     z = run.tuning.coordinates.inverse(jax.tree.map(jnp.asarray, run.average))
     assert np.abs(jax.tree.leaves(z)[0]).max() < 0.6
+
+
+def test_parameters_of_any_scale_are_kept_apart():
+    """Standard deviations of 1e-7 and 1e7 beside each other, and correlated."""
+    scales = np.array([1e-7, 1.0, 1e7])
+    correlation = np.array([[1.0, 0.5, 0.3], [0.5, 1.0, 0.9], [0.3, 0.9, 1.0]])
+    precision = np.linalg.inv(correlation * scales * scales[:, None])
+    found = from_curvature(np.zeros(3, np.float32), precision, dense=True, least=1e-8)
+    factor = np.asarray(found.factor, float)
+    np.testing.assert_allclose(factor @ factor.T / scales / scales[:, None], correlation, atol=1e-5)
 
 
 def test_the_cheapest_way_is_chosen():
