@@ -24,7 +24,8 @@ POLISH_STEPS, POLISHED = 30, 0.02  # for the mode over all rows, to so many stan
 MIN_RISE, MAX_RISE = 0.1, 3.0  # nats by which U rises one standard deviation from the mode: 1/2 on a parabola
 LEAST_CURVATURE = 1e-8  # that is believed, relative to the largest; a direction that is flatter is scaled by U itself
 SPREADS = (4.0, 10.0, 30.0, 100.0)  # standard deviations at which searches for other modes begin, on both sides
-CHEAP, DEAR = 1e6, 1e7  # rows times squared coordinates for which there are four times as many, or half
+# Rows times squared coordinates for which there are four times as many such searches, half as many, or none.
+CHEAP, DEAR, TOO_DEAR = 1e6, 1e7, 1e8
 APART, NEGLIGIBLE = 1.0, 1e-3  # standard deviations between two modes, and the fraction of the mass of a mode
 PROBES = 64  # of the diagonal of second derivatives, where there are too many for a matrix
 
@@ -79,9 +80,12 @@ def explore(model, data: Data, starts: list[Tree], seed: int, *, dense: bool, pr
         count = min(data.size, max(LEAST_ROWS, ROWS_PER_COORDINATE * dimension))
         if count < data.size:
             few, rows = Scaled(model, data.size / count), some_rows(data, count, seed)
-    newton = Newton(few, rows, starts[0])
-    best = newton.search(starts[0], progress=progress)
-    found = [best, *other_modes(newton, best, starts[1:], seed)]
+    newton, start, dear = Newton(few, rows, starts[0]), starts[0], rows.size * dimension**2 > TOO_DEAR
+    if dear:  # gradients are far cheaper than a matrix of second derivatives, and lead near the mode
+        settings: dict[str, Any] = {"iterations": 200, "tolerance": 1e-4, "progress": progress, "what": "the mode"}
+        start = find_mode(few, rows, jax.tree.map(jnp.asarray, start), **settings)
+    best = newton.search(start, progress=progress)
+    found = [best, *([] if dear else other_modes(newton, best, starts[1:], seed))]
     best = min(found, key=lambda each: each.value)
     coordinates: Dense | Diagonal = from_curvature(best.position, best.hessian, dense=dense, least=LEAST_CURVATURE)
     coordinates = scaled_by_rise(newton, best, coordinates)
