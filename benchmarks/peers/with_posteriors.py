@@ -1,9 +1,10 @@
 """posteriors' SGHMC (PyTorch), all chains in one tensor: the log posterior is summed over chains, which are apart."""
 
 import numpy as np
-import posteriors
 import torch
 from problem import chosen, report, timed
+
+import posteriors
 
 problem = chosen()
 x = torch.as_tensor(problem.x)

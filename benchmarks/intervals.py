@@ -1,4 +1,4 @@
-"""What intervals cover, and what companions cost:  .venv/bin/python benchmarks/coverage.py [replicates]
+"""What intervals cover, and what companions cost:  .venv/bin/python benchmarks/intervals.py [replicates]
 
 Nominal 90 % intervals of posterior means and standard deviations, value ± (1.645 Monte Carlo errors + bias), and the
 same without the bias, on posteriors that are known: the paper's Gaussian with noisy batches, a double well by
