@@ -215,3 +215,15 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"pip install 'strang\[dask\]'"):
         cluster.sample("tcp://127.0.0.1:9", **settings(steps=50))
+
+
+@pytest.mark.parametrize(("chains", "coupled", "tasks"), [(8, 4, 3), (10, 4, 2)])
+def test_companions_go_with_their_chains(chains, coupled, tasks):
+    """Also where the last companion has fewer chains to itself."""
+    numbers = np.random.default_rng(0).normal(size=60).astype(np.float32)
+    given = (strang.models.Gaussian(), strang.data.arrays(numbers, batch_size=6), strang.SGHMC(8.0))
+    settings = {"step_size": 0.01, "steps": 200, "chains": chains, "coupled": coupled, "progress": False}
+    here, there = strang.sample(*given, **settings), cluster.sample(None, *given, tasks=tasks, **settings)
+    assert len(there.chain.companion.alive) == len(here.chain.companion.alive)
+    np.testing.assert_allclose(there.bias, here.bias, rtol=1e-5)
+    np.testing.assert_allclose(there.average, here.average, rtol=1e-6)

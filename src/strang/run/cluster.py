@@ -73,13 +73,14 @@ def sample(
         raise InputError("a cluster is sent its data, so they must be in memory: write strang.data.arrays(...).")
     job = request(**arguments)
     chains, x64 = job.program.chains, jnp.result_type(float) == np.float64
-    tasks = None if tasks is None else whole("tasks", tasks, most=chains)
+    groups = -(-chains // (job.program.stride or 1))  # a chain with a companion, and those up to the next
+    tasks = None if tasks is None else whole("tasks", tasks, most=groups)
     started = time.perf_counter()
     if scheduler is None:
-        results = [run_task(host(job), own, x64) for own in contiguous(chains, tasks or 1)]
+        results = [run_task(host(job), own, x64) for own in contiguous(groups, tasks or 1)]
     else:
         with connected(scheduler) as client:
-            wanted = contiguous(chains, tasks or min(len(client.nthreads()), chains))
+            wanted = contiguous(groups, tasks or min(len(client.nthreads()), groups))
             (sent,) = client.scatter([host(job)], broadcast=True, hash=False)
             numbered = gathered(
                 client, lambda own: client.submit(run_task, sent, own, x64, pure=False), wanted, "tasks", progress
@@ -114,8 +115,10 @@ def run_task(job: Job, own: slice, x64: bool) -> tuple[Chain, Tree]:
         return jax.tree.map(np.asarray, outcome.chain), draws
 
 
-def some_chains(job: Job, own: slice) -> Job:
-    """The job of these chains alone."""
+def some_chains(job: Job, groups: slice) -> Job:
+    """The job of some groups of chains alone: each has one companion, or is one chain where there are none."""
+    stride = job.program.stride or 1
+    own = slice(groups.start * stride, groups.stop * stride)
 
     def take(tree: Tree) -> Tree:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf[own]), tree)
@@ -128,7 +131,8 @@ def some_chains(job: Job, own: slice) -> Job:
         else:
             schedule = jax.tree.map(lambda leaf: leaf[own] if leaf.ndim else leaf, schedule)
     inputs = inputs._replace(schedule=schedule, dynamics=take(inputs.dynamics) if job.program.grid else inputs.dynamics)
-    chain = along_chains(lambda leaf: leaf[own], job.chain)
+    followers = jax.tree.map(lambda leaf: jnp.asarray(leaf[groups]), job.chain.companion)
+    chain = along_chains(lambda leaf: leaf[own], job.chain._replace(companion=()))._replace(companion=followers)
     return replace(job, program=replace(job.program, chains=len(chain.alive)), inputs=inputs, chain=chain)
 
 
