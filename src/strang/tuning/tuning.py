@@ -205,8 +205,8 @@ def tune(
         >>> import strang, numpy as np
         >>> x = np.random.default_rng(0).normal(1.0, 1.0, 200)
         >>> tuning = strang.tune(strang.models.Gaussian(), x)
-        >>> tuning.batch_order, tuning.integrator, tuning.problems
-        ('full', 'leimkuhler:BAOA', ())
+        >>> tuning.integrator, tuning.problems
+        ('leimkuhler:BAOA', ())
     """
     started = time.perf_counter()
     data, chains = as_data(data), whole("chains", chains)
