@@ -152,8 +152,10 @@ def start(arguments: dict[str, Any], every: int | None, about: dict[str, Any] | 
             break
         arguments = {**arguments, "tuning": smaller_step(tuning, run)}
         if store is not None:
-            forget(Path(store))
-            saved.save(Path(store), arguments["tuning"])
+            with processes.first_ahead():
+                if processes.rank() == 0:
+                    forget(Path(store))
+                    saved.save(Path(store), arguments["tuning"])
     run.warn(stacklevel=5)
     return run
 

@@ -50,6 +50,8 @@ def notes(run) -> list[str]:
         text.append(f"waiting for data {100 * run.waiting:.2g} % of the time")
     if run.goal is not None:
         text.append(run.goal.why)
+    if run.tuning is not None:
+        text += run.tuning.notes
     if run.diverged and (run.own_settings or run.job.program.average is None):
         text.append(run.divergence())
     return text

@@ -92,6 +92,8 @@ def explore(model, data: Data, starts: list[Tree], seed: int, *, dense: bool, pr
     if rows.size < data.size:
         coordinates = polish(model, data, coordinates)
     others, notes = distinct_modes(best, found, coordinates)
+    if dear:
+        notes = ("other modes were not sought: with so many parameters that would take long",)
     return Landscape(coordinates.centre, coordinates, rows.size, others, notes)
 
 

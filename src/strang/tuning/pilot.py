@@ -141,6 +141,8 @@ def in_coordinates(coordinates, positions: Tree):
 
 def improved(coordinates: Any, draws: np.ndarray, effective: float) -> Dense | Diagonal | None:
     """Coordinates in which the draws have unit variance, if they have not and there are enough of them."""
+    if type(coordinates) not in (Dense, Diagonal):  # someone's own, which are theirs to improve
+        return None
     vectors = np.asarray(draws, float).reshape(-1, draws.shape[-1])
     dimension = vectors.shape[1]
     dense = isinstance(coordinates, Dense)

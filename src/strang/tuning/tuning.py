@@ -99,9 +99,10 @@ class Tuning:
     seconds: float = field(default=0.0, compare=False)
 
     def data(self, data: Data) -> Data:
-        """The data in the order that was chosen."""
-        order = make_order(data.size, self.batch_size, self.batch_order)
-        return data if type(data.batch_order) is type(order) else replace(data, batch_order=order)
+        """The data in the order that was chosen, unless they have one already."""
+        if not isinstance(data.batch_order, Undecided):
+            return data
+        return replace(data, batch_order=make_order(data.size, self.batch_size, self.batch_order))
 
     def settings(self) -> dict[str, Any]:
         """What was chosen, as arguments of `strang.sample`."""
@@ -131,11 +132,12 @@ def describe(tuning: Tuning) -> list[str]:
         + ("with a control variate" if isinstance(tuning.gradient, ControlVariate) else "plain gradients")
     )
     where = type(tuning.coordinates).__name__.lower()
+    scales = f"by the curvature of {tuning.rows:,} rows at the mode" if tuning.rows else "as they were given"
     lines = [
         f"{kind} {word}{number}, step size {tuning.step_size:.3g} in {where} coordinates, {batches}; {tuning.chains} "
         f"chains, {tuning.coupled} of them coupled; chosen in {tuning.seconds:.1f} s for errors of {tuning.error:g} "
         "posterior standard deviations",
-        f"coordinates: centred and scaled by the curvature of {tuning.rows:,} rows at the mode, and by pilot runs",
+        f"coordinates: {scales}, corrected by pilot runs where need be",
     ]
     if tuning.noise is not None:
         lines.append(
@@ -251,10 +253,11 @@ def tune(
     problems = list(place.problems)
     if not found:
         last = pilot.trials[-1]
-        what = "chains diverge" if np.isinf(last.bias) else f"the bias is {last.bias:.2g} posterior standard deviations"
+        bias = f"the bias is {last.bias:.2g} posterior standard deviations, and {error / 2:g} was wanted,"
+        what = "chains diverge" if np.isinf(last.bias) else bias
         problems.append(
-            f"{what} at step size {h:.3g}, and {error / 2:g} was wanted: the posterior is far from normal in these "
-            "coordinates; write it in other parameters, or accept a larger error="
+            f"{what} at step size {h:.3g}: the posterior is far from normal in these coordinates; write it in other "
+            "parameters, or accept a larger error="
         )
     return Tuning(
         dynamics=chosen, integrator=word, step_size=h, gradient=estimator, batch_order=ordered.batch_order.name,
