@@ -4,7 +4,7 @@ Each problem in Strang by `strang.sample(model, data)` alone and in NumPyro's NU
 the other in one go: both times with compilation, and how far means and standard deviations are apart, in units of the
 posterior. For `large-1e5` and the like Strang is asked for an error of 0.05, and NUTS is given 1000 iterations, or 130
 above 200,000 rows; its time for 400 effective draws, which is that error, is extrapolated where it has fewer, and said
-to be.
+to be. `sghmc-large-1e5` is the race to that error against BlackJAX's SGHMC at the best of 25 settings.
 """
 
 import json
@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,10 +24,28 @@ sys.path += [str(HERE), str(HERE / "peers")]
 
 from posterior_models import problem  # noqa: E402
 
-from peers import python_for  # noqa: E402
+from peers import PEERS, python_for  # noqa: E402
 
 SMALL = ["breast_cancer", "breast_cancer-raw", "diabetes", "wine", "digits"]
 NUMPYRO = ["jax==0.10.2", "numpyro", "scikit-learn"]
+MEAN_BAR, SD_BAR = 0.1, 0.05  # posterior standard deviations; both samplers' Monte Carlo errors come on top
+CELL_SECONDS = 10.0  # for each of the 25 settings of SGHMC
+
+
+class Effort(NamedTuple):
+    """What both samplers are asked for; `error` is Strang's, None for its own choice, and the rest is for NUTS."""
+
+    chains: int = 4
+    warmup: int = 1000
+    draws: int = 4000
+    mass: str = "dense"
+    error: float | None = None
+
+
+# A dense mass matrix of 650 parameters needs windows of many more draws than that. With 600 + 100 iterations every
+# trajectory had the largest length allowed, 1023 gradients, and the fewest effective draws were 4 after 170 s; 2500 +
+# 1000 iterations did not end in 25 minutes. Prior and posterior have similar scales, so a diagonal one is enough.
+EFFORTS = {"digits": Effort(mass="diagonal", error=0.02)}
 
 
 def with_strang(name: str, error: float | None) -> dict:
@@ -39,32 +58,58 @@ def with_strang(name: str, error: float | None) -> dict:
         run = strang.sample(model, posterior.rows, error=error, progress=False)
     seconds, columns = time.perf_counter() - started, run.summary().columns
     print(f"  {str(run.tuning).splitlines()[0]}", flush=True)
-    return {
+    errors = {
+        "mean_error": run.estimates.mean.error / columns["sd"],
+        "sd_error": run.estimates.sd.error / columns["sd"],
+    }
+    return errors | {
         "mean": columns["mean"], "sd": columns["sd"], "ess": columns["ess"].min(), "seconds": seconds,
         "tuning": run.tuning.seconds, "trusted": run.trusted, "reasons": run.reasons,
     }  # fmt: skip
 
 
-def with_nuts(name: str, chains: int, warmup: int, draws: int) -> dict:
+def with_nuts(name: str, chains: int, warmup: int, draws: int, mass: str = "dense") -> dict:
     """Means, standard deviations, seconds and the fewest effective draws, by NUTS in an environment of its own."""
     python, script = python_for("with_numpyro.py", NUMPYRO), HERE / "peers" / "with_nuts.py"
-    command = [python, script, name, str(chains), str(warmup), str(draws)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=HERE / "peers")
+    command = [python, script, name, str(chains), str(warmup), str(draws), mass]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=HERE / "peers")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def largest_noise(errors: np.ndarray) -> float:
+    """The largest of independent normal errors with these standard deviations, in the median of many draws."""
+    draws = np.random.default_rng(0).normal(size=(2000, len(errors)))
+    return float(np.median(np.abs(draws * errors).max(axis=1)))
+
+
+def spread(differences: np.ndarray, noise: float, bar: float) -> str:
+    """The largest, 99 % quantile and median of differences, beside the largest that noise alone would give."""
+    largest, high, median = differences.max(), np.quantile(differences, 0.99), np.median(differences)
+    verdict = "within" if largest <= bar else "within noise of" if largest <= bar + noise else "MORE THAN"
+    return (
+        f"at most {largest:.3f}, 99 % of them {high:.3f}, median {median:.3f} (noise alone: at most about "
+        f"{noise:.3f}); {verdict} {bar:g}"
+    )
 
 
 def compare(name: str) -> None:
     """Agreement and times on a small problem."""
     print(name, flush=True)
-    ours, theirs = with_strang(name, None), with_nuts(name, 4, 1000, 4000)
-    sd = np.array(theirs["sd"])
+    effort = EFFORTS.get(name, Effort())
+    ours = with_strang(name, effort.error)
+    theirs = with_nuts(name, effort.chains, effort.warmup, effort.draws, effort.mass)
+    sd, own = np.array(theirs["sd"]), 1 / np.sqrt(theirs["ess"])
     off, wide = np.abs(ours["mean"] - theirs["mean"]) / sd, np.abs(ours["sd"] / sd - 1)
-    noise = 1 / np.sqrt(theirs["ess"])
+    mean_noise = largest_noise(np.hypot(ours["mean_error"], own))
+    sd_noise = largest_noise(np.hypot(ours["sd_error"], own / np.sqrt(2)))
     print(
-        f"  means differ by at most {off.max():.3f} sd, sds by {100 * wide.max():.1f} % (NUTS's own errors: "
-        f"{noise:.3f} and {100 * noise / np.sqrt(2):.1f} %); trusted {ours['trusted']} {ours['reasons'][:1] or ''}\n"
-        f"  Strang {ours['seconds']:.1f} s (tuning {ours['tuning']:.1f}), ESS {ours['ess']:,.0f}; NUTS "
-        f"{theirs['seconds']:.1f} s, ESS {theirs['ess']:,.0f}, {theirs['gradients']:,} gradients after warm-up",
+        f"  means in posterior sds: {spread(off, mean_noise, MEAN_BAR)}\n"
+        f"  sds, relative: {spread(wide, sd_noise, SD_BAR)}\n"
+        f"  trusted {ours['trusted']} {ours['reasons'][:1] or ''}; NUTS's own errors: {own:.3f} and "
+        f"{100 * own / np.sqrt(2):.1f} %{', TOO FEW DRAWS TO JUDGE' * (theirs['ess'] < 400)}\n"
+        f"  Strang {ours['seconds']:.1f} s (tuning {ours['tuning']:.1f}), ESS {ours['ess']:,.0f}; NUTS with a "
+        f"{theirs.get('mass', 'dense')} mass matrix {theirs['seconds']:.1f} s, ESS {theirs['ess']:,.0f}, {theirs['gradients']:,} "
+        "gradients after warm-up",
         flush=True,
     )
 
@@ -90,6 +135,61 @@ def race(name: str) -> None:
     )
 
 
+def with_sghmc(name: str, coordinates: str, seconds: float, reference: dict) -> list[dict]:
+    """The error of each setting of BlackJAX's SGHMC as time goes on, by its script in an environment of its own."""
+    python, script = python_for("with_blackjax.py", PEERS["with_blackjax.py"]), HERE / "peers" / "with_sghmc.py"
+    given = json.dumps({key: reference[key].tolist() for key in ("mean", "sd")})
+    command = [python, script, name, coordinates, str(seconds)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, input=given, text=True, cwd=HERE / "peers")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def first_within(cell: dict, error: float) -> float:
+    """Seconds until means and standard deviations are first within the error, be it by luck; infinite if never."""
+    return next((seconds for seconds, off, wide, _ in cell["curve"] if max(off, wide) <= error), np.inf)
+
+
+def last_error(cell: dict) -> float:
+    """When its time was over; infinite where chains diverged."""
+    return np.inf if cell["diverged"] else max(cell["curve"][-1][1:3])
+
+
+def race_sghmc(name: str) -> None:
+    """The time to an error of 0.05 of all means and standard deviations, against BlackJAX's SGHMC at its best setting."""
+    print(f"{name}, against BlackJAX's SGHMC", flush=True)
+    ours, reference = with_strang(name, 0.05), with_strang(name, 0.01)
+    off = (np.abs(ours["mean"] - reference["mean"]) / reference["sd"]).max()
+    wide = np.abs(ours["sd"] / reference["sd"] - 1).max()
+    print(
+        f"  Strang {ours['seconds']:.1f} s (tuning {ours['tuning']:.1f}); against its run for an error of 0.01, which is "
+        f"the reference here ({reference['seconds']:.1f} s), its means are off by at most {off:.3f} sd, its sds by "
+        f"{100 * wide:.1f} %",
+        flush=True,
+    )
+    for coordinates in ("plain", "scaled"):
+        started = time.perf_counter()
+        cells = with_sghmc(name, coordinates, CELL_SECONDS, reference)
+        best = min(cells, key=lambda cell: (first_within(cell, 0.05), last_error(cell)))
+        seconds, (_, off, wide, within) = first_within(best, 0.05), best["curve"][-1]
+        outcome = (
+            f"reaches 0.05 after {seconds:.1f} s, {seconds / ours['seconds']:.1f} times Strang's time"
+            if np.isfinite(seconds)
+            else f"not reached within {CELL_SECONDS:.0f} s, {CELL_SECONDS / ours['seconds']:.1f} times Strang's time: "
+            f"then the errors are {off:.2f} sd (means) and {100 * wide:.0f} % (sds), and {100 * within:.0f} % of the "
+            "parameters have both within 0.05"
+        )
+        print(
+            f"  BlackJAX SGHMC in {coordinates} coordinates (condition number {best['condition']:.2g}), started at the "
+            f"mode, best of {len(cells)} settings ({sum(cell['diverged'] for cell in cells)} diverged): step "
+            f"{best['relative']:g} / sqrt(largest curvature), friction {best['damping']:g} / step, {best['steps']:,} "
+            f"steps of 16 chains: {outcome}; the grid took {time.perf_counter() - started:.0f} s",
+            flush=True,
+        )
+
+
 if __name__ == "__main__":
     for each in sys.argv[1:] or SMALL:
-        (race if each.startswith("large-") else compare)(each)
+        if each.startswith("sghmc-"):
+            race_sghmc(each.removeprefix("sghmc-"))
+        else:
+            (race if each.startswith("large-") else compare)(each)

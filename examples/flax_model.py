@@ -1,23 +1,24 @@
-"""Flax parameters as the position: classification of two moons, averaged over the posterior.
+"""A Flax NNX module as the model: classification of two moons, averaged over the posterior.
 
     python examples/flax_model.py
 
-What `init` returns is a dict of arrays, which is a position as it stands; `apply` takes one.
+`from_nnx` makes the module's parameters the position, with a normal prior; `model.module` puts a position back.
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
+from flax import nnx
 
 import strang
 from strang import calibration
 
 
-class Network(nn.Module):
-    @nn.compact
+class Network(nnx.Module):
+    def __init__(self, rngs):
+        self.params = nnx.Dict(Dense_0=nnx.Linear(2, 16, rngs=rngs), Dense_1=nnx.Linear(16, 2, rngs=rngs))
+
     def __call__(self, x):
-        return nn.Dense(2)(nn.tanh(nn.Dense(16)(x)))
+        return self.params["Dense_1"](nnx.tanh(self.params["Dense_0"](x)))
 
 
 def moons(count, seed):
@@ -29,32 +30,26 @@ def moons(count, seed):
     return (x + 0.25 * rng.normal(size=x.shape)).astype(np.float32), label.astype(np.int32)
 
 
-network = Network()
 points, labels = moons(300, seed=1)
+model = strang.models.from_nnx(
+    Network(nnx.Rngs(0)), lambda net, row: jax.nn.log_softmax(net(row[0]))[row[1]], prior=3.0
+)
 
 
-def log_prior(parameters):
-    return -sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(parameters)) / 2
-
-
-def log_likelihood(parameters, datum):
-    x, label = datum
-    return jax.nn.log_softmax(network.apply(parameters, x))[label]
-
-
-def probabilities(parameters):
+def probabilities(position):
     """Of the classes for every test case; their average over the run is the posterior's prediction."""
-    return jax.nn.softmax(network.apply(parameters, points))
+    return jax.nn.softmax(model.module(position)(points))
 
 
 run = strang.sample(
-    strang.Model(log_prior, log_likelihood, init=lambda key: network.init(key, points[0])),
+    model,
     strang.data.arrays(moons(100, seed=0), batch_size=20, batch_order="symmetric"),
     strang.SGHMC(friction=3.0),
     step_size=0.02,
     steps=4_000,
     burn_in=1_000,
     chains=4,
+    init=lambda key: model.position(Network(nnx.Rngs(key))),  # so that chains start apart
     average=probabilities,
 )
 print(f"temperature {run.temperature:.3f}")

@@ -6,6 +6,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from strang.data.batches import Batch, CutBatch, Data
+from strang.models.base import log_likelihoods
 from strang.util import random
 from strang.util.trees import Tree, add, axpy, size, subtract
 
@@ -15,7 +16,7 @@ HESSIAN_ROWS = 16  # of a matrix of second derivatives that are computed togethe
 
 def log_likelihood(model, position: Tree, rows: Tree, weights):
     """Σ_i w_i log likelihood_i."""
-    terms = jax.vmap(lambda datum: model.log_likelihood(position, datum))(rows)
+    terms = log_likelihoods(model, position, rows)
     return jnp.sum(terms if weights is None else jnp.where(weights > 0, terms * weights, 0))
 
 

@@ -86,14 +86,12 @@ def mesh_shape(devices: int | tuple[int, int]) -> tuple[int, int]:
 class Runner:
     """The chains of a run on their way, on one device or on a mesh of them.
 
-    `draws` is how many thinned positions a call of `advance` has room for: always as many, so that one compilation
+    `trace` is room for the thinned positions of a call of `advance`, or None: always as many, so that one compilation
     serves all.
     """
 
-    def __init__(self, program: Program, inputs: Inputs, chain: Chain, shape: tuple[int, int], thin: int | None, draws):
+    def __init__(self, program: Program, inputs: Inputs, chain: Chain, shape: tuple[int, int], thin: int | None, trace):
         self.thin = jnp.uint32(thin or 1)
-        positions = chain.state.position
-        trace = jax.tree.map(lambda x: np.zeros((draws, *x.shape), x.dtype), positions) if thin else None
         if prod(shape) == 1 and jax.process_count() == 1:
             self.mesh: Any = None
             self.step: Callable = partial(advance_alone, program)

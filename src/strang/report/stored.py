@@ -1,5 +1,6 @@
 """Reports on stored runs, read from their folders while they run or afterwards; nothing there is changed."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +106,24 @@ def measure_mixing(folder: Path, spec: dict[str, Any], arrays, step: int, alive:
 
 def draws_of(folder: Path, spec: dict[str, Any], arrays: dict[str, np.ndarray], step: int) -> dict[str, np.ndarray]:
     """The thinned positions by name, left on the disk: draws first, then chains."""
-    positions = [array for name, array in arrays.items() if name.startswith(".state.position")]
-    sums = sums_of(arrays)
-    if len(sums) != len(positions):
+    chains, sums = np.atleast_1d(arrays[".alive"]).size, sums_of(arrays)
+    try:
+        like = {name: like_named(text, chains) for name, text in spec["settings"]["position"].items()}
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise InputError(f"{folder / 'spec.json'} is damaged: it does not say what a draw is.") from None
+    if set(sums) != set(like):
         raise InputError(f"{folder / 'chain.npz'} is damaged: its checksums are not those of its positions.")
-    return samples.read(folder / "samples", dict(zip(sums, positions, strict=True)), step // spec["thin"], sums)
+    return samples.read(folder / "samples", like, step // spec["thin"], sums)
+
+
+def like_named(text: str, chains: int) -> np.ndarray:
+    """An array, which takes no memory, of a shape and dtype as a spec has them, led by chains.
+
+    >>> like_named("float32[3, 2]", 5).shape
+    (5, 3, 2)
+    """
+    dtype, _, shape = text.partition("[")
+    return np.broadcast_to(np.zeros((), dtype), (chains, *json.loads("[" + shape)))
 
 
 def to_arviz(folder: str | Path) -> Any:

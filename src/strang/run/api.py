@@ -22,11 +22,11 @@ from strang.run.driver import run_blocks
 from strang.run.goal import GoalObserver
 from strang.run.result import Run, finish
 from strang.sampling.record import Chain
-from strang.sampling.request import MAX_SQUARED, MAX_STEPS, Job, first_positions, position_itself, prepare
+from strang.sampling.request import MAX_SQUARED, MAX_STEPS, Job, first_positions, opened, position_itself, prepare
 from strang.storage.manifest import known_files
 from strang.storage.store import Store, forget, stored_parts
 from strang.tuning import Tuning, saved, tune
-from strang.tuning.tuning import PATIENCE, positive
+from strang.tuning.tuning import positive
 from strang.util import random
 from strang.util.errors import InputError, whole
 from strang.util.front_door import front_door
@@ -88,8 +88,9 @@ def sample(
         seed: of starts, minibatches and noise; everything random is a function of (seed, chain, step).
         average: a function of the position whose average is wanted, by default the position itself; None: nothing.
         gradient: an estimator of `strang.gradients`, by default the plain minibatch gradient, or the cheapest.
-        init: a start, or a function from a `jax.random` key to one; by default the model's own, or scattered about the
-            mode where `coordinates` are named.
+        init: a start; one for each chain along a leading axis, such as another run's `positions`; or a function from a
+            `jax.random` key to one. By default the model's own, or scattered about the mode where `coordinates` are
+            named.
         coordinates: what the chains move in place of the position: `"dense"` or `"diagonal"`, with unit curvature at
             the posterior's mode, which takes some passes over the data and makes step sizes of 0.1 to 0.3 right for
             most models; one of `strang.coordinates`; None or `"none"`: the position itself. Averages and draws are of
@@ -134,8 +135,9 @@ def sample(
 
 def start(arguments: dict[str, Any], every: int | None, about: dict[str, Any] | None) -> Run:
     """The run of these arguments of `sample`, from whatever of it is stored."""
-    begun = time.perf_counter()
-    store = arguments["store"]
+    begun, store = time.perf_counter(), arguments["store"]
+    arguments["data"] = as_data(arguments["data"])
+    arguments["model"] = opened(arguments["model"], arguments["data"])
     if store is None and every is not None:
         raise InputError("every says how often to save; write store=FOLDER with it, or leave it out.")
     if not isinstance(store, str | Path | None):
@@ -184,7 +186,9 @@ def run_once(
     if tuning is not None or error is not None or deadline is not None:
         error = tuning.error if error is None and tuning is not None and arguments["steps"] is None else error
         check_goal(job, error)
-        patience = "" if arguments["steps"] is not None else f"{PATIENCE} times the steps that it should take were made"
+        patience = (
+            "" if arguments["steps"] is not None else f"{job.steps:,} steps, many times what it should take, were made"
+        )
         observer = GoalObserver(job, error, deadline, patience, tuning)
     if store is None:
         run = finish(job, progress, None, observer)
@@ -203,7 +207,7 @@ def complete(
     """The arguments with what they leave open chosen, and what was chosen; None where nothing was."""
     given = {name: value for name, value in arguments.items() if value is not None or name == "model"}
     tuning = given.pop("tuning", None)
-    data = arguments["data"] = given["data"] = as_data(arguments["data"])
+    data = given["data"]
     if tuning is None and arguments["dynamics"] is not None and arguments["step_size"] is not None:
         if arguments["steps"] is None and error is None and seconds is None:
             raise InputError("steps is missing; write how many steps each chain is to make, or error=0.05, say.")
@@ -221,8 +225,7 @@ def complete(
     settings["coupled"] = min(settings["coupled"], settings["chains"])
     if "init" not in given:
         settings["starts"] = repeated(tuning.starts, settings["chains"])
-    needed = tuning.steps_for(tuning.error if error is None else error)
-    settings.setdefault("steps", min(MAX_STEPS, PATIENCE * needed))
+    settings.setdefault("steps", min(MAX_STEPS, tuning.patience(tuning.error if error is None else error)))
     if "burn_in" not in given and isinstance(settings["steps"], int):
         settings["burn_in"] = min(tuning.burn_in, settings["steps"] // 2)
     if size(jax.tree.map(lambda x: x[0], tuning.starts)) <= MAX_SQUARED:
@@ -236,9 +239,10 @@ def tuned_once(tuned: dict[str, Any], store: str | Path | None) -> Tuning:
     """What is chosen for these arguments of `tune`; that of a stored run is read from its folder."""
     if store is None:
         return tune(**tuned)
-    position = jax.tree.map(lambda x: x[0], first_positions(tuned["model"], tuned.get("init"), random.chain_keys(0, 1)))
+    model = tuned["model"]
+    position = jax.tree.map(lambda x: x[0], first_positions(model, None, random.chain_keys(0, 1)))
     with processes.first_ahead():
-        found = saved.load(Path(store), position)
+        found = saved.load(Path(store), model, position)
         if found is None:
             found = tune(**tuned)
             if processes.rank() == 0:

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from strang.run.predict import log_likelihood_draws
 from strang.storage.draws import leaf_names
-from strang.util.errors import InputError, need
+from strang.util.errors import InputError, first_line, need
 from strang.util.numbers import finite
 
 COORDINATES = 100  # whose mixing is measured
@@ -15,19 +16,47 @@ NUMBERS = 1 << 24  # that are looked at for it
 TAILS = (0.05, 0.95)  # the quantiles of the tail ESS
 
 
-def to_arviz(run) -> Any:
+def to_arviz(
+    run,
+    names: dict[str, str] | None = None,
+    dims: dict[str, list[str]] | None = None,
+    coords: dict[str, Any] | None = None,
+    log_likelihood: Any = False,
+    progress: bool | None = None,
+) -> Any:
     """A DataTree with the groups `posterior` (draws after burn-in, by the number of their step) and `sample_stats`:
-    whether a chain had diverged, and the step sizes, by which draws are to be weighted where they decrease."""
+    whether a chain had diverged, and the step sizes, by which draws are to be weighted where they decrease. Where it is
+    asked for also `log_likelihood`; then only chains that are alive are there."""
     thin, burn_in = run.job.thin, int(run.job.inputs.burn_in)
     if run.draws is None:
         raise InputError("the run kept no positions; write thin=10, say, to keep every tenth.")
     draws = dict(zip(leaf_names(run.draws), jax.tree.leaves(run.draws), strict=True))
     steps = thin * np.arange(run.first_draw + 1, run.steps // thin + 1)
+    unknown = set(names or {}) - set(draws)
+    if unknown:
+        raise InputError(f"names has {sorted(unknown)}, but the variables are {', '.join(draws)}.")
+    draws = {(names or {}).get(name, name): array for name, array in draws.items()}
     sizes = np.asarray(jax.vmap(run.job.inputs.schedule)(jnp.asarray(steps, float))).T
-    return data_tree(draws, steps, burn_in, np.asarray(run.chain.diverged_at), sizes)
+    diverged_at, more = np.asarray(run.chain.diverged_at), None
+    if log_likelihood is not False:
+        sizes = np.broadcast_to(sizes, (len(run.alive), len(steps)))[run.alive]
+        draws = {name: np.asarray(array)[:, run.alive] for name, array in draws.items()}
+        rows = run.job.inputs.data.all_rows() if log_likelihood is True else log_likelihood
+        more = {"log_likelihood": {"likelihood": log_likelihood_draws(run, rows, progress)}}
+        dims, diverged_at = {"likelihood": ["row"], **(dims or {})}, diverged_at[run.alive]
+    return data_tree(draws, steps, burn_in, diverged_at, sizes, dims, coords, more)
 
 
-def data_tree(draws: dict[str, np.ndarray], steps: np.ndarray, burn_in: int, diverged_at: np.ndarray, sizes) -> Any:
+def data_tree(
+    draws: dict[str, np.ndarray],
+    steps: np.ndarray,
+    burn_in: int,
+    diverged_at: np.ndarray,
+    sizes,
+    dims: dict[str, list[str]] | None = None,
+    coords: dict[str, Any] | None = None,
+    more: dict[str, Any] | None = None,
+) -> Any:
     """The DataTree of draws made after these steps: draws lead, then chains; `sizes` end with draws, or are None."""
     base = need("arviz_base", "arviz")
     kept = steps > burn_in
@@ -39,7 +68,15 @@ def data_tree(draws: dict[str, np.ndarray], steps: np.ndarray, burn_in: int, div
     if sizes is not None:
         stats["step_size"] = np.broadcast_to(sizes[..., first:], (len(ended), len(steps)))
     groups = {"posterior": {name: by_chain(array[first:]) for name, array in draws.items()}, "sample_stats": stats}
-    return base.from_dict(groups, coords={"draw": steps}, attrs={"/": {"inference_library": "strang"}})
+    try:
+        return base.from_dict(
+            groups | (more or {}),
+            coords={**(coords or {}), "draw": steps},
+            dims=dims,
+            attrs={"/": {"inference_library": "strang"}},
+        )
+    except (ValueError, TypeError) as error:
+        raise InputError(f"ArviZ cannot put these dims and coords together: {first_line(error)}") from None
 
 
 def by_chain(draws: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 from strang.parallel import processes
 from strang.parallel.mesh import Runner
 from strang.sampling.record import Chain
-from strang.sampling.request import Job, trace_length
+from strang.sampling.request import Job, empty_trace, like_draw, trace_length
 from strang.storage.store import Store
 from strang.util.progress import bar
 from strang.util.trees import Tree
@@ -99,7 +99,7 @@ def runner_of(job: Job) -> Runner:
     source = job.inputs.data.source
     if source is not None:
         source.expect(job.program.parts * job.mesh[0], job.steps)
-    return Runner(job.program, job.inputs, job.chain, job.mesh, job.thin, trace_length(job))
+    return Runner(job.program, job.inputs, job.chain, job.mesh, job.thin, empty_trace(job) if job.thin else None)
 
 
 def run_blocks(
@@ -206,7 +206,7 @@ class Draws:
     def __init__(self, job: Job):
         self.job, self.thin = job, job.thin or 1
         self.seen = self.first = int(job.chain.step) // self.thin  # draws since step 0
-        empty = jax.tree.map(lambda x: np.zeros((0, *x.shape), x.dtype), job.chain.state.position)
+        empty = jax.tree.map(lambda x: np.zeros((0, *x.shape), x.dtype), like_draw(job))
         self.parts: list[Tree] = [empty]
 
     def append(self, trace: Tree) -> None:

@@ -1,9 +1,11 @@
 """What comes out of a run: averages with errors, draws, and signs of the chains' health."""
 
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from strang.dynamics.fields import PER_CHAIN, numbers
-from strang.run import arviz, health, summary, verdict
+from strang.run import arviz, health, predict, summary, verdict
 from strang.run.driver import Goal, Observer, Outcome, drive
+from strang.run.predict import LogDensity, Prediction
 from strang.run.table import Table, flat_draws, table
 from strang.sampling import averages
 from strang.sampling.estimates import Estimates, estimates, shares_noise
@@ -210,7 +213,7 @@ class Run:
 
     @property
     def positions(self) -> Tree:
-        return jax.vmap(partial(position_of, self.job.inputs))(self.chain.state)
+        return jax.vmap(partial(position_of, self.job.program, self.job.inputs))(self.chain.state)
 
     @property
     def first_draw(self) -> int:
@@ -242,9 +245,83 @@ class Run:
         as_schedule(self.job.inputs.schedule, last, self.job.program.chains)
         return replace(finish(replace(self.job, chain=self.chain, steps=last), progress), tuning=self.tuning)
 
-    def to_arviz(self) -> Any:
-        """The thinned positions after burn-in as an ArviZ DataTree; needs the extra `arviz`."""
-        return arviz.to_arviz(self)
+    def predict(
+        self,
+        function: Callable | str,
+        x: Tree = None,
+        *,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        draws: int | None = None,
+        keep: bool = False,
+        seed: int = 0,
+        store: str | Path | None = None,
+        progress: bool | None = None,
+    ) -> Prediction:
+        """Mean, standard deviation and quantiles over draws of any function of the position and of new inputs. Memory
+        holds one block of rows, however many rows, draws or parameters there are.
+
+        Args:
+            function: of (position, x), or of (position, x, key) where something is to be drawn at random; x is some
+                rows, and the value leads with them. Of the position alone where no x is given. For a NumPyro model, the
+                name of a site, with x the model's arguments, such as `("y", (X, None))`.
+            x: arrays with a common leading axis of rows.
+            quantiles: levels.
+            draws: at most so many, spread over all; by default all that were kept.
+            keep: whether the values at all draws are kept too.
+            seed: of what is drawn at random.
+            store: a folder for what comes out, in which a prediction that was stopped goes on; by default memory.
+            progress: whether to show a progress bar; None: on a terminal.
+
+        Returns:
+            A `Prediction`: `mean`, `sd`, `quantiles` by level, and `draws` if they were kept.
+
+        Raises:
+            InputError: no draws were kept, or the function does not fit the rows.
+
+        Example:
+            >>> import strang, numpy as np
+            >>> x = np.random.default_rng(0).normal(1.0, 1.0, 200)
+            >>> run = strang.sample(strang.models.Gaussian(), x, error=0.05)
+            >>> run.predict(lambda theta, x: theta + x, np.arange(3.0)).mean.round(1)
+            array([1. , 2. , 3. ], dtype=float32)
+        """
+        return predict.predict(
+            self, function, x, quantiles=quantiles, draws=draws, keep=keep, seed=seed, store=store, progress=progress
+        )
+
+    def log_predictive_density(
+        self, rows: Any, *, draws: int | None = None, progress: bool | None = None
+    ) -> LogDensity:
+        """How well rows that the run has not seen are predicted: the log of the mean over draws of their likelihood,
+        with its standard error over rows.
+
+        Args:
+            rows: like the data, `(X, y)`, say.
+            draws: at most so many, spread over all; by default all that were kept.
+            progress: whether to show a progress bar; None: on a terminal.
+        """
+        return predict.log_predictive_density(self, rows, draws=draws, progress=progress)
+
+    def to_arviz(
+        self,
+        names: dict[str, str] | None = None,
+        dims: dict[str, list[str]] | None = None,
+        coords: dict[str, Any] | None = None,
+        *,
+        log_likelihood: Any = False,
+        progress: bool | None = None,
+    ) -> Any:
+        """The thinned positions after burn-in as an ArviZ DataTree; needs the extra `arviz`.
+
+        Args:
+            names: of variables, by what they are called here.
+            dims: names of the axes of a variable, by its name.
+            coords: the labels along an axis, by its name.
+            log_likelihood: True adds the log likelihood of every row of the data at every draw, which `loo` and `waic`
+                need; or rows of which to add it.
+            progress: whether to show a progress bar; None: on a terminal.
+        """
+        return arviz.to_arviz(self, names, dims, coords, log_likelihood, progress)
 
     def warn(self, stacklevel: int) -> None:
         """Warns of chains that diverged or disagree, and of anything else that makes the averages wrong."""

@@ -59,6 +59,8 @@ class Stepper:
         init: Any = None,
     ):
         """The arguments are those of `strang.sample`."""
+        if hasattr(model, "unconstrained") and not isinstance(model, type):
+            model = model.unconstrained(no_rows, None)
         check_model_and_dynamics(model, dynamics)
         self.chains, self.seed, self.init = whole("chains", chains), whole("seed", seed, 0, 2**64 - 1), init
         step = spell(dynamics, dynamics.default_integrator if integrator is None else integrator)
@@ -67,7 +69,7 @@ class Stepper:
         self.code = Code(model, step, grid)
 
     def start(self) -> Chain:
-        """The chains at step 0."""
+        """The chains at step 0; where a model has constraints, their positions are numbers without."""
         keys = random.chain_keys(self.seed, self.chains)
         return begin(self.code, self.dynamics, keys, first_positions(self.code.model, self.init, keys))
 
@@ -88,6 +90,10 @@ class Stepper:
             raise InputError("the batch has no rows that count; give at least one.")
         batch = Batch(rows, weights, jnp.asarray(size / counted, float))  # type: ignore[arg-type]
         return advance(self.code, self.dynamics, self.schedule, chain, batch)
+
+
+def no_rows() -> Tree:
+    raise InputError("a NumPyro model must see rows before it is sampled; use strang.sample or strang.blocks.")
 
 
 @partial(jax.jit, static_argnums=0)

@@ -110,7 +110,7 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
         sums = averages.accumulate(sums, weight, values)
         if trace is not None:
             slot = (l - begin - 1) // thin
-            positions = jax.vmap(partial(position_of, inputs))(state)
+            positions = jax.vmap(partial(position_of, program, inputs))(state)
             trace = jax.tree.map(lambda kept, x: kept.at[slot].set(x), trace, positions)
         if program.stride:
             other = companion.follow(program, inputs, l, i, draws, coarse, values, other)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from strang.coordinates import InCoordinates
 from strang.data.batches import Data
 from strang.integrators.words import Step
+from strang.models.base import natural
 from strang.sampling import averages
 from strang.sampling.averages import Average
 from strang.sampling.exchange import Exchange
@@ -78,9 +79,10 @@ class Program:
     exchange: Exchange = Exchange()
 
 
-def position_of(inputs: Inputs, state) -> Tree:
-    """What the model sees of one chain."""
-    return state.position if inputs.coordinates is None else inputs.coordinates(state.position)
+def position_of(program: Program, inputs: Inputs, state) -> Tree:
+    """What a user sees of one chain."""
+    position = state.position if inputs.coordinates is None else inputs.coordinates(state.position)
+    return natural(program.model, position)
 
 
 def estimator_of(program: Program, inputs: Inputs):
@@ -92,7 +94,7 @@ def observe(program: Program, inputs: Inputs, dynamics, state) -> Tree:
     """The values that are averaged, of one chain."""
     values = {}
     if program.average is not None:
-        values["average"] = jax.tree.map(jnp.asarray, program.average(position_of(inputs, state)))
+        values["average"] = jax.tree.map(jnp.asarray, program.average(position_of(program, inputs, state)))
     if inputs.reference is not None:
         values["square"] = jax.tree.map(lambda x, r: (x - r) ** 2, values["average"], inputs.reference)
     if hasattr(dynamics, "temperature"):

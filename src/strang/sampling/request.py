@@ -18,18 +18,20 @@ from strang.dynamics.fields import PER_CHAIN, PER_COORDINATE, numbers
 from strang.gradients.estimators import SVRG, ControlVariate, Latent, Minibatch
 from strang.gradients.full import log_likelihood
 from strang.integrators.words import spell
-from strang.models.base import Posterior
+from strang.models.base import Posterior, is_start_function, natural
+from strang.models.constraints import check_way_back
 from strang.sampling.chain import begin
 from strang.sampling.draws import draw_block_length
-from strang.sampling.record import Chain, Inputs, Program
+from strang.sampling.record import Chain, Inputs, Program, position_of
 from strang.schedule import as_schedule, probe
 from strang.util import random
 from strang.util.errors import InputError, first_line, whole
 from strang.util.memory import check_fits
-from strang.util.trees import Tree, scale, size, zeros
+from strang.util.trees import Tree, alike, scale, size, zeros
 
 MAX_STEPS = 2**32 - 1  # their numbers are 32-bit integers
 MAX_SQUARED = 4096  # numbers of an average of which variances are kept too
+PROBED = 3  # rows that a likelihood of many is tried with, without computing it
 LOOKED_AT = 1024  # rows whose likelihood is computed at the starts
 
 
@@ -56,13 +58,19 @@ TRACE_BYTES = 1 << 24  # what the thinned positions of a block may take
 
 def trace_length(job: Job) -> int:
     """How many thinned positions a block has room for: always as many, so that one compilation serves all."""
-    return max(1, min(256, TRACE_BYTES // max(1, sum(x.nbytes for x in jax.tree.leaves(job.chain.state.position)))))
+    return max(1, min(256, TRACE_BYTES // max(1, sum(x.nbytes for x in jax.tree.leaves(like_draw(job))))))
 
 
 def empty_trace(job: Job) -> Tree:
     """Room for the thinned positions of a block."""
     draws = trace_length(job)
-    return jax.tree.map(lambda x: jnp.zeros((draws, *x.shape), x.dtype), job.chain.state.position)
+    return jax.tree.map(lambda x: jnp.zeros((draws, *x.shape), x.dtype), like_draw(job))
+
+
+def like_draw(job: Job) -> Tree:
+    """Arrays, which take no memory, of the shapes of a draw: chains lead."""
+    shapes = jax.eval_shape(jax.vmap(partial(position_of, job.program, job.inputs)), job.chain.state)
+    return jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), shapes)
 
 
 def prepare(
@@ -87,9 +95,11 @@ def prepare(
     mesh: tuple[int, int] = (1, 1),
     progress: bool | None = None,
 ) -> Job:
-    """Everything that `sample` checks before it starts. `starts`, where given, is a position for each chain."""
-    check_model_and_dynamics(model, dynamics)
+    """Everything that `sample` checks before it starts. `starts`, where given, is for each chain what it moves, before
+    any coordinates: numbers without constraints."""
     check_data_and_gradient(data, gradient)
+    model = opened(model, data)
+    check_model_and_dynamics(model, dynamics)
     steps, chains, burn_in = whole("steps", steps, 1, MAX_STEPS), whole("chains", chains), whole("burn_in", burn_in, 0)
     seed, thin = whole("seed", seed, 0, 2**64 - 1), None if thin is None else whole("thin", thin)
     if burn_in >= steps:
@@ -115,7 +125,7 @@ def prepare(
     if hasattr(dynamics, "check_start"):
         dynamics.check_start(position)
     check_model(model, data, position)
-    check_average(average, position)
+    check_average(average, natural(model, position))
     block = draw_block_length(step, data, position, chains)
     program = Program(model, step, estimator, average, chains, block, grid, stride, parts)
     check_starts(model, data, positions)
@@ -126,12 +136,19 @@ def prepare(
         position, positions = change.centre, scattered(change, position, keys)
         check_starts(model, data, positions)
     shared = estimator.prepare(model, data, position, progress)
-    reference = reference_of(average, position)
+    reference = reference_of(average, natural(model, position))
     centre = position if change is None else zeros(position)
     inputs = Inputs(data, dynamics, schedule, shared, jnp.uint32(burn_in), change, centre, reference, jnp.int32(parts))
     chain = jax.block_until_ready(begin(program, inputs, keys, positions))
     data.check()
     return Job(program, inputs, chain, steps, thin, mesh)
+
+
+def opened(model, data: Data) -> Any:
+    """The model as it is sampled: over numbers without constraints, and for these data."""
+    if isinstance(model, type) or not hasattr(model, "unconstrained"):
+        return model
+    return model.unconstrained(lambda: first_rows(data), data.size)
 
 
 def check_model_and_dynamics(model, dynamics) -> None:
@@ -142,6 +159,8 @@ def check_model_and_dynamics(model, dynamics) -> None:
         )
     if isinstance(dynamics, type) or not (is_dataclass(dynamics) and isinstance(dynamics, Dynamics)):
         raise InputError(f"dynamics is {described(dynamics)}; give an instance, such as strang.SGHMC(friction=10.0).")
+    if hasattr(model, "constrain") and getattr(dynamics, "positive", False):
+        raise InputError(f"{type(dynamics).__name__} moves positive numbers by itself; leave out constraints.")
 
 
 def check_data_and_gradient(data, gradient) -> None:
@@ -255,7 +274,7 @@ def reference_of(average: Callable | None, position: Tree) -> Tree:
 
 def check_memory(model, init, chains: int) -> None:
     """Refuse chains that would not fit the machine, before XLA tries."""
-    init = model.init if init is None else init
+    init = model.init if init is None or chains_in(init, model) else init
     position = init
     if is_start_function(init):
         try:
@@ -306,15 +325,35 @@ def scattered(coordinates, like: Tree, keys, spread=1.0) -> Tree:
     return jax.vmap(one)(keys.start)
 
 
-def is_start_function(init) -> bool:
-    """Whether a start is a function of a key; a module that can be called is a position all the same."""
-    return callable(init) and jax.tree_util.all_leaves([init])
+def chains_in(init, model) -> int | None:
+    """For how many chains a start has a position each, along a leading axis that the model's own start has not; None:
+    it is one for all, or a function."""
+    if init is None or is_start_function(init):
+        return None
+    like = model.init
+    if is_start_function(like):
+        try:
+            like = jax.eval_shape(like, jax.random.key(0))
+        except Exception:  # which `first_positions` says better
+            return None
+    given, own = (jax.tree.leaves(tree) for tree in (init, like))
+    lead = {np.shape(x)[:1] for x in given}
+    each = alike(init, like) and all(np.shape(x)[1:] == np.shape(y) for x, y in zip(given, own, strict=True))
+    return next(iter(lead))[0] if each and len(lead) == 1 and lead != {()} else None
 
 
 def first_positions(model, init, keys) -> Tree:
-    """One position per chain: the model's own start, or `init` (a position, or a function of a `jax.random` key)."""
+    """What each chain moves at first, before any coordinates: the model's own start, or `init` (a position, one for
+    each chain along a leading axis, or a function of a `jax.random` key)."""
+    chains, many = len(keys.start), chains_in(init, model)
     init = model.init if init is None else init
-    if is_start_function(init):
+    if many is not None:
+        if many != chains:
+            raise InputError(
+                f"init has starts for {many} chains, but there are {chains}; give as many, or chains={many}."
+            )
+        positions = floats(init)
+    elif is_start_function(init):
         own = jax.jit(random.fold)(keys.start, 1)  # op by op it would take far longer to compile
         try:
             positions = jax.vmap(lambda key: floats(init(random.jax_key(key))))(own)
@@ -326,10 +365,14 @@ def first_positions(model, init, keys) -> Tree:
                 "position, or a function of one jax.random key."
             ) from error
     else:
-        positions = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys.start), *x.shape)), floats(init))
+        positions = jax.tree.map(lambda x: jnp.broadcast_to(x, (chains, *x.shape)), floats(init))
     if not all(np.isfinite(np.asarray(leaf, float)).all() for leaf in jax.tree.leaves(positions)):
         raise InputError("a start is not finite; init must give finite numbers.")
-    return positions
+    if not hasattr(model, "unconstrain"):
+        return positions
+    free = jax.jit(jax.vmap(model.unconstrain))(positions)
+    check_way_back(model, positions, free)
+    return free
 
 
 def floats(position: Tree) -> Tree:
@@ -382,7 +425,11 @@ def check_model(model, data: Data, position: Tree) -> None:
         shapes = jax.tree.map(lambda row: jax.ShapeDtypeStruct((data.size, *row.shape), row.dtype), data.datum)
         model.check_rows(data.rows if data.source is None else shapes)
     parts: dict[str, tuple] = {"log_prior": (position,)}
-    if not hasattr(model, "likelihood_gradient"):
+    wanted: dict[str, tuple] = {}
+    if getattr(model, "batch_log_likelihood", None) is not None:
+        rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct((PROBED, *x.shape), x.dtype), data.datum)
+        parts["batch_log_likelihood"], wanted["batch_log_likelihood"] = (position, rows), (PROBED,)
+    elif not hasattr(model, "likelihood_gradient"):
         parts["log_likelihood"] = (position, data.datum)
     for name, arguments in parts.items():
         try:
@@ -390,8 +437,9 @@ def check_model(model, data: Data, position: Tree) -> None:
         except (TypeError, ValueError, AttributeError, IndexError, KeyError) as error:
             given = [str(jax.tree.map(lambda x: x.shape, a)) for a in arguments]
             raise InputError(f"{name} fails on shapes {', '.join(given)}: {first_line(error)}") from error
-        if getattr(value, "shape", None) != ():
-            raise InputError(f"{name} gives {value}; it must give one number (for one datum).")
+        if getattr(value, "shape", None) != wanted.get(name, ()):
+            what = f"one number for each of {PROBED} rows" if name in wanted else "one number (for one datum)"
+            raise InputError(f"{name} gives {value}; it must give {what}.")
 
 
 def check_starts(model, data: Data, positions: Tree) -> None:

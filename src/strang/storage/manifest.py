@@ -19,7 +19,7 @@ import numpy as np
 from strang.data.batches import Data
 from strang.dynamics.fields import numbers
 from strang.sampling.chain import advance
-from strang.sampling.request import Job
+from strang.sampling.request import Job, like_draw
 from strang.storage.draws import leaf_names
 from strang.util.errors import InputError, first_line
 from strang.util.trees import Tree
@@ -55,7 +55,7 @@ def checksum(content: dict[str, Any]) -> str:
 def settings_of(job: Job) -> dict[str, Any]:
     """The settings by their names, as far as they are numbers and names."""
     dynamics, data, schedule = job.inputs.dynamics, job.inputs.data, job.inputs.schedule
-    positions = jax.tree.map(lambda x: x[0], job.chain.state.position)
+    positions = jax.tree.map(lambda x: x[0], like_draw(job))
     shapes = [f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(positions)]
     return {
         "dynamics": type(dynamics).__name__,

@@ -20,7 +20,7 @@ import numpy as np
 
 from strang.parallel import processes
 from strang.sampling.record import Chain
-from strang.sampling.request import Job
+from strang.sampling.request import Job, like_draw
 from strang.storage.draws import Draws, mapped_tree
 from strang.storage.manifest import check_about, check_same, checksum, parts_in, read_spec, spec_of
 from strang.storage.series import drop_lines_after, line_of
@@ -94,7 +94,7 @@ class Store:
         if step > job.steps:
             raise InputError(f"{self.folder} is at step {step:,} already, but steps is {job.steps:,}; write more.")
         if job.thin:
-            self.samples = Draws(self.folder / "samples", job.chain.state.position, step // job.thin, sums)
+            self.samples = Draws(self.folder / "samples", like_draw(job), step // job.thin, sums)
         replace_file(self.folder / "spec.json", json.dumps({**spec, "sum": checksum(spec)}, indent=1).encode())
         drop_lines_after(self.folder, step)
         return chain
@@ -113,7 +113,7 @@ class Store:
 
     def draws(self, job: Job, count: int) -> Tree:
         """The first `count` thinned positions, left on the disk."""
-        return mapped_tree(self.folder / "samples", job.chain.state.position, count)
+        return mapped_tree(self.folder / "samples", like_draw(job), count)
 
     def save(self, chain: Chain, measured: dict[str, Any]) -> None:
         """What was measured first, then the chain: a kill between the two leaves a line that is dropped on resuming.

@@ -14,6 +14,7 @@ from strang.data.batches import Data
 from strang.data.orders import make_order
 from strang.gradients.full import full_gradient, full_potential, rows_with_finite_gradients
 from strang.gradients.mode import Curved, Newton, find_mode
+from strang.models.base import log_likelihoods
 from strang.util import random
 from strang.util.errors import InputError
 from strang.util.trees import Tree, size
@@ -63,6 +64,9 @@ class Scaled:
 
     def log_likelihood(self, position: Tree, datum: Tree):
         return self.factor * self.model.log_likelihood(position, datum)
+
+    def batch_log_likelihood(self, position: Tree, rows: Tree):
+        return self.factor * log_likelihoods(self.model, position, rows)
 
 
 def explore(model, data: Data, starts: list[Tree], seed: int, *, dense: bool, progress: bool | None) -> Landscape:

@@ -3,6 +3,7 @@ companions measure it, is below the target. They use the compiled code of the ru
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from strang.coordinates import Dense, Diagonal
+from strang.models.base import from_natural
 from strang.sampling.chain import advance_alone
 from strang.sampling.estimates import Estimates, estimates
 from strang.sampling.record import Chain, Companion
@@ -69,8 +71,8 @@ class Pilot:
                 if h < SMALLEST_STEP:
                     break
                 continue
-            first = burn // max(1, round(0.5 / h))
-            better = improved(coordinates, draws[first:], effective=len(chain.alive) * WINDOW / 4)
+            settled = burn // max(1, round(0.5 / h))
+            better = improved(coordinates, draws[settled:], effective=len(chain.alive) * WINDOW / 4)
             positions = last_positions(job, chain)
             if better is None:
                 return h, coordinates, positions
@@ -110,7 +112,7 @@ class Pilot:
             jax.block_until_ready(chain)
             job.inputs.data.check()
             if thin:
-                rows.append(in_coordinates(job.inputs.coordinates, jax.tree.map(lambda x: x[:count], trace)))  # noqa: B023
+                rows.append(in_coordinates(job.program.model, job.inputs.coordinates, first(count, trace)))
             self.show()
         self.steps += stop - int(job.chain.step)
         return chain, np.concatenate(rows) if rows else np.zeros((0, 0, 0))
@@ -129,14 +131,23 @@ def worst_bias(found: Estimates) -> tuple[float, float]:
 
 
 def last_positions(job: Job, chain: Chain) -> Tree:
-    """Where the chains are, in the model's variables."""
+    """Where the chains are, before coordinates."""
     return jax.vmap(job.inputs.coordinates)(chain.state.position)
 
 
-@jax.jit
-def in_coordinates(coordinates, positions: Tree):
+def first(count: int, tree: Tree) -> Tree:
+    """So many entries of arrays."""
+    return jax.tree.map(lambda x: x[:count], tree)
+
+
+@partial(jax.jit, static_argnums=0)
+def in_coordinates(model, coordinates, positions: Tree):
     """Positions, draw, then chain, as vectors z."""
-    return jax.vmap(jax.vmap(lambda position: ravel_pytree(coordinates.inverse(position))[0]))(positions)
+
+    def one(position):
+        return ravel_pytree(coordinates.inverse(from_natural(model, position)))[0]
+
+    return jax.vmap(jax.vmap(one))(positions)
 
 
 def improved(coordinates: Any, draws: np.ndarray, effective: float) -> Dense | Diagonal | None:

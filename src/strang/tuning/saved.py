@@ -12,6 +12,7 @@ import numpy as np
 from strang.coordinates import Dense, Diagonal
 from strang.dynamics import DYNAMICS
 from strang.gradients.estimators import ControlVariate, Minibatch, control_variate
+from strang.models.base import natural
 from strang.tuning.choice import Noise, Option
 from strang.tuning.pilot import Trial
 from strang.tuning.tuning import Tuning, describe
@@ -63,8 +64,8 @@ def content(tuning: Tuning) -> dict[str, Any]:
     }
 
 
-def load(folder: Path, position: Tree) -> Tuning | None:
-    """The tuning in a folder, for a model whose positions are like this one; None where there is none.
+def load(folder: Path, model: Any, position: Tree) -> Tuning | None:
+    """The tuning in a folder, for a model of which this is what a chain moves; None where there is none.
 
     Raises:
         InputError: the file is damaged, or of another model.
@@ -89,7 +90,7 @@ def load(folder: Path, position: Tree) -> Tuning | None:
         count = sum(leaf.size for leaf in jax.tree.leaves(like))
         square = np.zeros((count, count))
         shape = Dense(like, square, square) if kind is Dense else Diagonal(like, like)
-        mode = tree("mode", like)
+        mode = tree("mode", natural(model, like))
         name, settings = known["dynamics"]
         reduced = known["gradient"] == "ControlVariate"
         return Tuning(

@@ -17,9 +17,10 @@ from strang.data.orders import Undecided, make_order
 from strang.dynamics.base import Dynamics
 from strang.dynamics.sghmc import SGHMC
 from strang.gradients.estimators import ControlVariate, Minibatch, control_variate
-from strang.models.base import Posterior
+from strang.models.base import Posterior, natural
 from strang.sampling.request import (
     MAX_SQUARED,
+    chains_in,
     check_average,
     check_data_and_gradient,
     check_model,
@@ -28,6 +29,7 @@ from strang.sampling.request import (
     finite_densities,
     first_positions,
     first_rows,
+    opened,
     position_itself,
     prepare,
     scattered,
@@ -47,6 +49,7 @@ ERROR = 0.01  # posterior standard deviations
 WORD = "leimkuhler:BAOA"  # one gradient per step, normal posteriors as they are, and a temperature of 1 on them
 BURN_IN = 10.0  # time, in units of the posterior's scale
 LEAST_TIME = 128.0  # of a run in these units, for its errors to be known
+KNOWN_TIME = 512.0  # in which the bias of most quantities is known to a few hundredths
 PATIENCE = 16  # times the steps that a normal posterior needs for the error that is asked for
 DRAWS = 1000  # of each chain that are kept, about
 SCATTER = 1.5  # standard deviations that chains start apart: farther than the posterior itself
@@ -63,7 +66,7 @@ class Tuning:
         dynamics, integrator, step_size, gradient: as for `strang.sample`.
         batch_order, batch_size: of the data.
         coordinates: in which the posterior has about unit scale in every direction.
-        starts: a position for each of some chains, from pilot runs.
+        starts: of some chains, from pilot runs; numbers without constraints.
         burn_in: steps that are not averaged.
         chains, coupled: how many chains, and how many of them are followed at twice the step size.
         error: the error that it is meant for, in posterior standard deviations.
@@ -115,6 +118,10 @@ class Tuning:
         friction = float(np.max(getattr(self.dynamics, "friction", FRICTION)))
         time = max(2 * max(friction, 0.5) / (self.chains * error**2), LEAST_TIME)
         return self.burn_in + round(time / self.step_size)
+
+    def patience(self, error: float) -> int:
+        """Steps after which it is given up; for a large error too, the bias must come to be known."""
+        return PATIENCE * max(self.steps_for(error), round(KNOWN_TIME / self.step_size))
 
     def __str__(self) -> str:
         return "\n".join(describe(self))
@@ -212,6 +219,7 @@ def tune(
     """
     started = time.perf_counter()
     data, chains = as_data(data), whole("chains", chains)
+    model = opened(model, data)
     seed, error = whole("seed", seed, 0, 2**64 - 1), positive("error", error)
     coupled = -(-chains // 4) if coupled is None else whole("coupled", coupled, 1, chains)
     chosen = SGHMC(FRICTION) if dynamics is None else dynamics
@@ -228,12 +236,12 @@ def tune(
     mode = jax.tree.map(jnp.asarray, place.mode)
     noise, table = choose_gradient(model, data, place, gradient, error, step_size, seed)
     best = table[0]
-    reduced = control_variate(mode) if best.gradient == "control variate" else Minibatch()
+    reduced = control_variate(natural(model, mode)) if best.gradient == "control variate" else Minibatch()
     estimator = gradient if gradient is not None else reduced
     ordered = replace(data, batch_order=make_order(data.size, best.batch_size, best.batch_order))
     ordered = ordered if isinstance(data.batch_order, Undecided) else data
     keys, few = random.chain_keys(seed, chains), size(starts[0]) <= MAX_SQUARED
-    check_average(average, jax.tree.map(jnp.asarray, starts[0]))
+    check_average(average, natural(model, jax.tree.map(jnp.asarray, starts[0])))
     looked_at = average if average is not None and few else position_itself
     positions = finite_starts(model, data, place, keys)
 
@@ -250,7 +258,7 @@ def tune(
         h, change, positions = pilot.settle(best.step_size, place.coordinates, positions)
         h, positions, found = pilot.find_step(h, change, positions, fixed=step_size is not None)
         show(1)
-    problems = list(place.problems)
+    problems, seen = list(place.problems), jax.tree.map(np.asarray, natural(model, mode))
     if not found:
         last = pilot.trials[-1]
         bias = f"the bias is {last.bias:.2g} posterior standard deviations, and {error / 2:g} was wanted,"
@@ -263,7 +271,7 @@ def tune(
         dynamics=chosen, integrator=word, step_size=h, gradient=estimator, batch_order=ordered.batch_order.name,
         batch_size=ordered.batch_size, coordinates=change, starts=jax.tree.map(np.asarray, positions),
         burn_in=round(BURN_IN / h), chains=chains, coupled=coupled, error=error, options=tuple(table), noise=noise,
-        trials=tuple(pilot.trials), notes=place.notes, problems=tuple(problems), mode=place.mode, rows=place.rows,
+        trials=tuple(pilot.trials), notes=place.notes, problems=tuple(problems), mode=seen, rows=place.rows,
         seconds=time.perf_counter() - started,
     )  # fmt: skip
 
@@ -300,8 +308,9 @@ def check_tunable(model, data: Data, dynamics, gradient) -> None:
 
 def starts_of(model, init, seed: int) -> list[Tree]:
     """Positions from which the mode is sought: several, where they are drawn at random."""
-    positions = first_positions(model, init, random.chain_keys(seed, 4))
-    starts = [jax.tree.map(lambda x, k=k: np.asarray(x[k]), positions) for k in range(4)]
+    count = chains_in(init, model) or 4
+    positions = first_positions(model, init, random.chain_keys(seed, count))
+    starts = [jax.tree.map(lambda x, k=k: np.asarray(x[k]), positions) for k in range(min(count, 4))]
     first = jax.tree.leaves(starts[0])
     return [
         starts[0],
