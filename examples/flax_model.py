@@ -15,10 +15,10 @@ from strang import calibration
 
 class Network(nnx.Module):
     def __init__(self, rngs):
-        self.params = nnx.Dict(Dense_0=nnx.Linear(2, 16, rngs=rngs), Dense_1=nnx.Linear(16, 2, rngs=rngs))
+        self.hidden, self.out = nnx.Linear(2, 16, rngs=rngs), nnx.Linear(16, 2, rngs=rngs)
 
     def __call__(self, x):
-        return self.params["Dense_1"](nnx.tanh(self.params["Dense_0"](x)))
+        return self.out(nnx.tanh(self.hidden(x)))
 
 
 def moons(count, seed):
@@ -54,7 +54,7 @@ run = strang.sample(
 )
 print(f"temperature {run.temperature:.3f}")
 for name, prediction in {
-    "one draw": probabilities(jax.tree.map(lambda leaf: leaf[0], run.chain.state.position)),
+    "one draw": probabilities(jax.tree.map(lambda leaf: leaf[0], run.positions)),
     "the posterior's mean": run.average,
 }.items():
     score = calibration.score(prediction, labels)

@@ -55,7 +55,7 @@ def test_flax_model(run_example):
     _, names = run_example("flax_model.py")
     assert names["score"].accuracy > 0.85
     assert abs(names["run"].temperature - 1) < 0.15
-    assert set(names["run"].chain.state.position["params"]) == {"Dense_0", "Dense_1"}
+    assert set(names["run"].positions) == {"hidden", "out"}
 
 
 def test_mnist_bnn(run_example, small_digits, tmp_path):

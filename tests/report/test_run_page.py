@@ -56,3 +56,28 @@ def test_a_grid_is_a_table_by_setting():
     text = page(grid)
     assert "<h2>By setting</h2>" in text
     assert "step_size 0.2" in text
+
+
+def test_predictive_checks_are_on_the_page_of_a_numpyro_model():
+    import numpyro
+    import numpyro.distributions as dist
+
+    def model(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 3))
+        numpyro.sample("y", dist.Normal(w * x, 1.0), obs=y)
+
+    x = np.linspace(-1, 1, 80).astype(np.float32)
+    y = (2 * x + np.random.default_rng(0).normal(size=80)).astype(np.float32)
+    data = strang.data.arrays((x, y), batch_size=20)
+    given = {"dynamics": strang.SGHMC(2.0), "step_size": 0.02, "steps": 600, "chains": 3, "thin": 10}
+    run = strang.sample(strang.models.from_numpyro(model), data, **given)
+    html = page(run)
+    assert "Predictive check of y" in html
+    assert "seen and replicated" in html
+    check = run.predictive_check("y", (x, y), y)
+    assert min(each.p_value for each in check.statistics) > 1e-3  # false alarms: about one in 200
+    wrong = run.predictive_check("y", (x, y), 3 * y)  # data that the model would not have made
+    assert {each.name: each.p_value for each in wrong.statistics}["sd"] < 0.02
+    assert "p-value" in str(check)
+    with pytest.raises(strang.InputError, match="one number for each of 80 rows"):
+        run.predictive_check(lambda q, x, key: jnp.stack([x, x], 1), x, y)

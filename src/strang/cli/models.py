@@ -1,6 +1,7 @@
 """`strang sample FILE.py:model FILE.py:data` and `strang tune`: models that are written in a file of one's own."""
 
 import runpy
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,9 @@ from strang.util.command_line import Json, emit
 from strang.util.errors import InputError, first_line
 from strang.util.numbers import finite
 
-Model = Annotated[str, typer.Argument(metavar="FILE.py:model", help="A model in a Python file; or gaussian.")]
+Model = Annotated[
+    str, typer.Argument(metavar="FILE.py:model", help="A model in a Python file, or a NumPyro model; or gaussian.")
+]
 Rows = Annotated[str | None, typer.Argument(metavar="FILE.py:data", help="Its data: arrays, or of strang.data.")]
 Error = Annotated[float | None, typer.Option(help="Both errors, in posterior standard deviations; by default 0.01.")]
 Seed = Annotated[int, typer.Option(help="Of everything random.")]
@@ -18,8 +21,8 @@ Chains = Annotated[int | None, typer.Option(help="How many chains; by default 16
 
 
 def named(place: str, files: dict[Path, dict[str, Any]]) -> Any:
-    """What a file calls by a name, as in `model.py:data`; a function without arguments is called. A file is run once,
-    and not as the main program."""
+    """What a file calls by a name, as in `model.py:data`; a function without arguments is called, and one with some is
+    a NumPyro model. A file is run once, and not as the main program."""
     file, colon, name = place.rpartition(":")
     path = Path(file).resolve()
     if not colon or not name:
@@ -37,7 +40,14 @@ def named(place: str, files: dict[Path, dict[str, Any]]) -> Any:
         known = [each for each in files[path] if not each.startswith("_")]
         raise InputError(f"{file} has no {name!r}; it has: {', '.join(known)}.")
     value = files[path][name]
-    return value() if callable(value) and not hasattr(value, "log_prior") else value
+    if not callable(value) or hasattr(value, "log_prior"):
+        return value
+    wanted = [p for p in signature(value).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if not wanted:
+        return value()
+    from strang.models import from_numpyro  # a function of rows
+
+    return from_numpyro(value)
 
 
 def model_and_data(model: str, data: str | None) -> tuple[Any, Any]:

@@ -71,7 +71,8 @@ class Model:
 
     def __post_init__(self):
         many = self.batch_log_likelihood
-        if (self.log_likelihood is None) == (many is None):
+        again = many is not None and self.log_likelihood == OneOfBatch(many)  # a copy, by dataclasses.replace
+        if (self.log_likelihood is None) == (many is None) and not again:
             raise InputError("give a model log_likelihood, or batch_log_likelihood: one of the two.")
         if self.init is None:
             raise InputError("give a model a start: init=jnp.zeros(3), say, or a function of a jax.random key.")

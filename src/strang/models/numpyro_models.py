@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from strang.models.numpyro_checks import (
     batches,
@@ -16,7 +17,7 @@ from strang.models.numpyro_checks import (
     row_axes,
     shapes,
 )
-from strang.models.numpyro_trace import arguments, counts, density, number_of, traced, transform_of
+from strang.models.numpyro_trace import counts, density, number_of, traced, transform_of
 from strang.util.errors import InputError, first_line, need
 from strang.util.trees import Tree
 
@@ -132,20 +133,17 @@ class NumPyroPosterior:
         return self._by_row(self.given(values, rows), rows)
 
     def predictive(self, name: str) -> Callable:
-        """A function of (values of the sites, arguments of the model, key) to what NumPyro's `Predictive` draws at a
-        site, observed or deterministic."""
-        infer, handlers = need("numpyro.infer", "numpyro"), need("numpyro.handlers", "numpyro")
+        """A function of (values of the sites, arguments of the model, key) to what NumPyro's `Predictive` gives for a
+        site: a draw, or the value of a deterministic one. A site that is observed is drawn all the same."""
 
         def draw(values, rows, key):
-            count = number_of(rows)
-            model = handlers.substitute(self.model.function, data=dict.fromkeys(self.resized, jnp.arange(count)))
-            given = {name: values[name] for name in self.latent}
-            made = infer.Predictive(model, posterior_samples=given, batch_ndims=0, return_sites=[name])
-            args, kwargs = arguments(rows)
-            found = made(key, *args, **kwargs)
-            if name not in found:
-                raise InputError(f"the NumPyro model has no site {name!r} to predict; write the name of one.")
-            return found[name]
+            sites = self.given(values, rows, key)
+            if name not in sites or sites[name]["type"] not in ("sample", "deterministic"):
+                known = [each for each, site in sites.items() if site["type"] in ("sample", "deterministic")]
+                raise InputError(f"the NumPyro model has no site {name!r}; it has {', '.join(known)}.")
+            site = sites[name]
+            observed = site["type"] == "sample" and site["is_observed"]
+            return site["fn"].sample(jax.random.fold_in(key, 1)) if observed else site["value"]
 
         return draw
 
@@ -154,10 +152,16 @@ class NumPyroPosterior:
         terms = [jnp.moveaxis(density(sites[name], count), axis, 0) for name, axis in self.likelihood]
         return sum(each.reshape(count, -1).sum(1) for each in terms)
 
-    def given(self, values: dict[str, Any], rows: Tree) -> dict[str, Any]:
+    def observed(self, rows: Tree) -> dict[str, np.ndarray]:
+        """What was seen of these rows, by site."""
+        values = jax.jit(self.init)(jax.random.key(0))
+        sites = self.given(values, rows)
+        return {name: np.asarray(sites[name]["value"]) for name, _ in self.likelihood}
+
+    def given(self, values: dict[str, Any], rows: Tree, key: Any = None) -> dict[str, Any]:
         """The sites at given values of those that are sampled."""
         wanted = {name: values[name] for name in self.latent}
-        return traced(self.model, rows, self.resized, lambda site: wanted.get(site["name"]))
+        return traced(self.model, rows, self.resized, lambda site: wanted.get(site["name"]), key)
 
     def _at(self, free: dict[str, Any], rows: Tree) -> tuple[dict[str, Any], Any]:
         """The sites at numbers without constraints, and the logarithm of the volume."""

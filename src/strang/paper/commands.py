@@ -12,11 +12,14 @@ from strang.util.signatures import without
 
 
 class ModelsToo(TyperGroup):
-    """`strang sample FILE.py:model ...` is `strang sample model FILE.py:model ...`."""
+    """`strang sample FILE.py:model ...` is `strang sample model FILE.py:model ...`, and so is `strang sample gaussian`
+    where nothing is given that only the paper's experiment has: then everything is chosen."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        is_place = ":" in args[0] and args[0] not in self.commands
-        return super().resolve_command(ctx, ["model", *args] if is_place else args)
+        known = {option for parameter in self.commands["model"].params for option in parameter.opts}
+        plain = all(arg.partition("=")[0] in known for arg in args[1:] if arg.startswith("-") and arg != "--help")
+        is_model = ":" in args[0] or (args[0] == "gaussian" and plain and "--help" not in args)
+        return super().resolve_command(ctx, ["model", *args] if is_model else args)
 
 
 sample_app = typer.Typer(

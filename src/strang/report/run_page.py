@@ -1,6 +1,7 @@
 """The page of a run, to show a colleague: the verdict first, then the table, traces and densities, running averages,
 temperatures, what was chosen, and settings."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 from strang.report.pages import Section, plain_page
 from strang.report.panels import Panel, Series, Table
 from strang.run import summary, verdict
+from strang.run.check import PredictiveCheck
 from strang.run.result import Run
 from strang.run.table import HEADINGS, flat_draws
 from strang.sampling import averages
@@ -20,6 +22,7 @@ from strang.util.version import versions
 
 MAX_ROWS = 500  # of the table
 DRAWN = 4  # parameters with traces and densities
+CHECKED = 5000  # rows of a predictive check
 CHAINS, POINTS = 4, 250  # of a trace
 
 
@@ -46,13 +49,20 @@ def content_of(run: Run) -> dict[str, Any]:
     )
 
 
-def page(run: Run) -> str:
-    """The page of a run, as HTML that needs nothing else."""
+def page(run: Run, checks: Sequence[PredictiveCheck] = ()) -> str:
+    """The page of a run, as HTML that needs nothing else.
+
+    Args:
+        run: what `strang.sample` returned.
+        checks: what `run.predictive_check` returned; by default, of a NumPyro model whose rows are in memory, one for
+            each observed site.
+    """
     content = content_of(run)
     sections: list[Section | None] = [verdict_section(content["trusted"], content["reasons"], reassurance(run))]
     if content["summary"]:
         sections.append(table_section(content["summary"]))
         sections += [*draw_sections(run), running_section(run), temperature_section(run)]
+    sections += [check_section(check) for check in checks or own_checks(run)]
     if run.own_settings:
         sections.append(Section("By setting", tables=[setting_table(run)]))
     if content["tuning"]:
@@ -124,6 +134,52 @@ def draw_panels(name: str, draws: np.ndarray, steps: np.ndarray) -> list[Panel]:
         Panel(f"{name}: trace", "step", name, traces, log_x=False, log_y=False),
         Panel(f"{name}: density", name, "density", curves, log_x=False, log_y=False),
     ]
+
+
+def own_checks(run: Run) -> list[PredictiveCheck]:
+    """Of a NumPyro model, each observed site of single numbers at some of the rows."""
+    model, data = run.job.program.model, run.job.inputs.data
+    if not hasattr(model, "predictive") or run.samples is None or data.source is not None or not run.alive.any():
+        return []
+    some = np.unique(np.linspace(0, data.size - 1, min(data.size, CHECKED)).round().astype(int))
+    rows = jax.tree.map(lambda x: x[some], data.rows)
+    found = []
+    for name, seen in model.observed(rows).items():
+        if seen.shape == some.shape and np.isfinite(seen).all():
+            found.append(run.predictive_check(name, rows, seen, name=name, progress=False))
+    return found
+
+
+def check_section(check: PredictiveCheck) -> Section:
+    """Data that the model would have made, beside those that were seen."""
+    edges = np.histogram_bin_edges(np.concatenate([check.seen, check.replicated[:20].ravel()]), bins=40)
+    middles = (edges[1:] + edges[:-1]) / 2
+    made = np.stack([np.histogram(each, bins=edges, density=True)[0] for each in check.replicated])
+    low, high = np.quantile(made, [0.05, 0.95], axis=0)
+
+    def curve(y: np.ndarray) -> list[dict[str, Any]]:
+        return [{"x": float(a), "exact": float(b)} for a, b in zip(middles, y, strict=True)]
+
+    seen = np.histogram(check.seen, bins=edges, density=True)[0]
+    curves = [Series("seen", curve(seen), emphasis=True), Series("replicated, 5 %", curve(low))]
+    curves += [Series("replicated, median", curve(np.median(made, axis=0))), Series("replicated, 95 %", curve(high))]
+    ranks = np.linspace(0, 1, 21)
+    share = np.histogram(check.pit, bins=ranks)[0] * 20 / len(check.pit)
+    points = [{"x": float(x), "exact": float(y)} for x, y in zip((ranks[1:] + ranks[:-1]) / 2, share, strict=True)]
+    flat_line = [{"x": 0.0, "exact": 1.0}, {"x": 1.0, "exact": 1.0}]
+    panels = [
+        Panel(f"{check.name}: seen and replicated", check.name, "density", curves, log_x=False, log_y=False),
+        Panel(
+            f"{check.name}: where rows lie in their predictions", "PIT", "density",
+            [Series("rows", points), Series("calibrated", flat_line, emphasis=True)], log_x=False, log_y=False,
+        ),
+    ]  # fmt: skip
+    rows: list[list[Any]] = [list(each) for each in check.statistics]
+    columns = ["statistic", "seen", "replicated", "5 %", "95 %", "p-value"]
+    text = "What the model would have made of the rows that it was fitted to. " + "; ".join(
+        f"{100 * each.level:g} % intervals hold {100 * each.coverage:.1f} % of them" for each in check.score.intervals
+    )
+    return Section(f"Predictive check of {check.name}", text + ".", panels=panels, tables=[Table("", columns, rows)])
 
 
 def running_section(run: Run) -> Section | None:

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from strang.dynamics.fields import PER_CHAIN, numbers
-from strang.run import arviz, health, predict, summary, verdict
+from strang.run import arviz, check, health, predict, summary, verdict
+from strang.run.check import PredictiveCheck
 from strang.run.driver import Goal, Observer, Outcome, drive
 from strang.run.predict import LogDensity, Prediction
 from strang.run.table import Table, flat_draws, table
@@ -166,7 +167,8 @@ class Run:
     @cached_property
     def _summary(self) -> Table:
         few = self.estimates.sd is not None and self.samples is not None and self.alive.any()
-        draws = flat_draws(self.samples, self.job.program.average, self.alive) if few else None
+        some = few and jax.tree.leaves(self.samples)[0].shape[1] > 0
+        draws = flat_draws(self.samples, self.job.program.average, self.alive) if some else None
         return table(self.estimates, draws)
 
     def by_setting(self) -> list[dict[str, Any]]:
@@ -301,6 +303,32 @@ class Run:
             progress: whether to show a progress bar; None: on a terminal.
         """
         return predict.log_predictive_density(self, rows, draws=draws, progress=progress)
+
+    def predictive_check(
+        self,
+        function: Callable | str,
+        x: Tree,
+        seen: Any,
+        *,
+        name: str = "y",
+        draws: int = check.DRAWS,
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> PredictiveCheck:
+        """Data that the model would have made, beside those that were seen. `print` it, or give it to the page of the
+        run: `strang.report.page(run, checks=[...])`.
+
+        Args:
+            function: of (position, x, key) to what would be seen at these rows, one number each; for a NumPyro model,
+                the name of the site.
+            x: rows, arrays with a common leading axis.
+            seen: what was seen there, one number for each.
+            name: what it is called.
+            draws: how many times data are made, each at another draw.
+            seed: of what is drawn at random.
+            progress: whether to show a progress bar; None: on a terminal.
+        """
+        return check.predictive_check(self, function, x, seen, name=name, draws=draws, seed=seed, progress=progress)
 
     def to_arviz(
         self,

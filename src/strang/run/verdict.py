@@ -60,10 +60,9 @@ def serious(run) -> list[str]:
 def reassurance(run) -> str:
     """What was measured of a run that is trusted."""
     random, bias = (float(np.nanmax(values)) for values in run.estimates.farthest())
-    parts = [
-        f"Monte Carlo errors are at most {random:.2g} and biases at most {bias:.2g} posterior standard deviations",
-        f"R-hat is at most {np.max(run.estimates.rhat):.4f}",
-    ]
+    parts = [f"Monte Carlo errors are at most {random:.2g} and biases at most {bias:.2g} posterior standard deviations"]
+    rhat = np.max(run.estimates.rhat)
+    parts += [f"R-hat is at most {rhat:.4f}"] if np.isfinite(rhat) else ["R-hat is not known"]
     return "; ".join([*parts, *([f"temperature {run.temperature:.4f}"] if run.temperature is not None else [])])
 
 
