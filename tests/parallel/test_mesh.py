@@ -121,6 +121,17 @@ program = runner.step.lower(runner.inputs, runner.chain, stop, None, stop).compi
 assert "all-gather" in program
 assert "callback" not in program, program
 """
+# Companions go with their chains.
+COUPLED = """
+from strang.storage.store import named_leaves
+one, four = (
+    named_leaves(case(parts=3, steps=90, coupled=2, average=lambda q: q[:2], devices=devices).chain)
+    for devices in (1, (2, 2))
+)
+assert any(name.startswith(".companion") for name in one)
+for name in one:
+    np.testing.assert_array_equal(one[name], four[name], err_msg=name)
+"""
 # The draws are those that the first process writes.
 THINNED = """
 drawn = case(parts=3, steps=20, thin=5, store='thinned').samples
@@ -136,6 +147,7 @@ def test_devices_and_processes_change_no_bit(tmp_path):
         f"import jax\njax.config.update('jax_num_cpu_devices', 4)\n{CASE}\n"
         + "".join(SAVED.format(f"'{mesh}.npz'", f"case(parts=3, devices=({mesh}))") for mesh in DEVICES)
         + "case(parts=3, devices=(1, 2), steps=130, store='stored')\n"
+        + COUPLED
         + COMPILED
         + "mesh.MIN_SAVED_BYTES = 0  # by coordinates, as large gradients are exchanged\nmesh.compiled.cache_clear()\n"
         + SAVED.format("'by coordinates.npz'", "case(parts=3, devices=(1, 4))")

@@ -1,5 +1,10 @@
 """A model and data are enough: what is chosen, what is said, what comes out, and what is refused."""
 
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -100,6 +105,26 @@ def test_a_stored_run_is_tuned_once_and_goes_on_bit_for_bit(tmp_path, linear_run
     (tmp_path / "run" / saved.NAME).write_bytes(b"no tuning")
     with pytest.raises(InputError, match=r"tuning.npz is damaged .*; delete it, and everything is chosen anew"):
         strang.sample(LINEAR, (ROWS, TARGETS), **settings)
+
+
+KILLED = """
+import os, signal, sys
+sys.path[:] = {path!r}
+import strang
+from strang.tuning.pilot import Pilot
+from test_tuning import LINEAR, ROWS, TARGETS
+Pilot.find_step = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+strang.sample(LINEAR, (ROWS, TARGETS), store={folder!r}, error=0.03, progress=False)
+"""
+
+
+def test_a_kill_in_the_warm_up_does_not_show(tmp_path, linear_run):
+    """Everything before the run is a function of the seed, so the same call does it again to the same bits."""
+    folder, here = str(tmp_path / "run"), str(Path(__file__).parent)
+    code = KILLED.format(path=[here, *sys.path], folder=folder)
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+    run = strang.sample(LINEAR, (ROWS, TARGETS), store=folder, error=0.03, progress=False)
+    np.testing.assert_array_equal(run.average["w"], linear_run.average["w"])
 
 
 def test_time_and_steps_end_a_run():
