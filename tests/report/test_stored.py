@@ -194,9 +194,11 @@ def test_the_page_in_a_browser(made, tmp_path):
     text = page(report(made[0]))
     assert NASTY not in text
     assert not re.search(r"<script|https?://(?!www.w3.org/2000/svg)", text)
-    for heading in ("Averages", "Health", "How well the chains mix", "Settings", "Versions"):
+    for heading in ("Traces and densities", "Averages", "Health", "How well the chains mix", "Settings", "Versions"):
         assert f"<h2>{heading}</h2>" in text
-    assert text.count("<svg") == 3 + 4  # averages; temperature, noise, diverged, throughput
+    assert (
+        text.count("<svg") == 6 + 3 + 4
+    )  # a trace and a density for each of three numbers; averages; temperature, noise, diverged, throughput
     path = tmp_path / "page.html"
     path.write_text(text, encoding="utf-8")
     with browser.chromium() as opened:

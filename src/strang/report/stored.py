@@ -116,6 +116,15 @@ def draws_of(folder: Path, spec: dict[str, Any], arrays: dict[str, np.ndarray], 
     return samples.read(folder / "samples", like, step // spec["thin"], sums)
 
 
+def draws_after_burn_in(folder: Path) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The draws of the chains that are alive by name, draws first, left on the disk, and the steps they are from."""
+    spec, (arrays, step, alive) = read_spec(folder), saved_chain(folder)
+    thin, first = spec["thin"], spec.get("settings", {}).get("burn_in", 0) // spec["thin"]
+    draws = draws_of(folder, spec, arrays, step)
+    chains = slice(None) if alive.all() else np.flatnonzero(alive)
+    return {name: array[first:, chains] for name, array in draws.items()}, thin * np.arange(first + 1, step // thin + 1)
+
+
 def like_named(text: str, chains: int) -> np.ndarray:
     """An array, which takes no memory, of a shape and dtype as a spec has them, led by chains.
 

@@ -1,12 +1,15 @@
 """The report on a stored run as one page that needs nothing else."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from strang.report.pages import Section, plain_page
 from strang.report.panels import Panel, Point, Series, Table
-from strang.report.run_page import table_section, tuning_sections, verdict_section
-from strang.report.stored import describe, is_number, is_other
+from strang.report.run_page import DRAWN, draw_panels, table_section, tuning_sections, verdict_section
+from strang.report.stored import describe, draws_after_burn_in, is_number, is_other
 from strang.storage.series import throughput
 from strang.tuning.saved import lines as tuning_lines
 
@@ -20,7 +23,7 @@ def page(result: dict[str, Any]) -> str:
     sections = [verdict_section(result["trusted"], result["reasons"])] if result["trusted"] is not None else []
     sections += [table_section(result["summary"])] if result["summary"] else []
     told = tuning_lines(Path(result["folder"]))
-    sections += [*curves(result), *(tuning_sections(told, []) if told else []), *tables(result)]
+    sections += [*traces(result), *curves(result), *(tuning_sections(told, []) if told else []), *tables(result)]
     return plain_page(f"Run {first}", second + ".", sections)
 
 
@@ -45,6 +48,22 @@ def curves(result: dict[str, Any]) -> list[Section]:
     health.append(panel("throughput", "steps of all chains per second", rates))
     sections = [("Averages", averages), ("Health", health)]
     return [Section(heading, panels=drawn) for heading, panels in sections if (drawn := [p for p in panels if p])]
+
+
+def traces(result: dict[str, Any]) -> list[Section]:
+    """Traces and densities of the coordinates with the fewest effective draws."""
+    mixing = result["mixing"]
+    if not mixing or not mixing["coordinates"]:
+        return []
+    worst = sorted(mixing["coordinates"], key=lambda row: np.inf if row["ess_bulk"] is None else row["ess_bulk"])
+    draws, steps = draws_after_burn_in(Path(result["folder"]))
+    panels = []
+    for row in worst[:DRAWN]:
+        name, _, index = row["name"].partition("[")
+        place: Any = (slice(None), slice(None), *json.loads(f"[{index}" if index else "[]"))
+        panels += draw_panels(row["name"], np.asarray(draws[name][place], float).T, steps)
+    text = "The parameters with the fewest effective draws: chains over time, and their densities."
+    return [Section("Traces and densities", text, panels=panels)]
 
 
 def average_points(series: list[dict[str, Any]], k: int) -> list[Point]:
