@@ -189,8 +189,7 @@ def _diverged(point: Point) -> bool:
 
 
 def _limits(values: np.ndarray, log: bool) -> Limits:
-    """The ends of an axis: the values' with a margin. Error bars do not count: one that reaches zero has no end on a
-    log axis."""
+    """The ends of an axis: the values' with a margin."""
     values = values[np.isfinite(values)]
     if not values.size:
         return (0.1, 1.0) if log else (0.0, 1.0)
@@ -201,15 +200,22 @@ def _limits(values: np.ndarray, log: bool) -> Limits:
     return (10.0**low, 10.0**high) if log else (low, high)
 
 
+def _errors(points: list[Point]) -> np.ndarray:
+    return np.array([_finite(point.get("se")) or 0.0 for point in points])
+
+
 # Drawing
 
 
 def _plot(axes: Any, panel: Panel) -> Titles:
     arrays = [_arrays(panel, series) for series in panel.series]
     marks = [x for x in panel.marks if math.isfinite(x) and (x > 0 or not panel.log_x)]
+    heights = [y for _, _, *values in arrays for y in values]
+    if not panel.log_y:  # with whole error bars; one that reaches zero has no end on a log axis
+        heights += [value + sign * _errors(points) for points, _, value, _ in arrays for sign in (-1, 1)]
     limits = (
         _limits(np.concatenate([marks, *(x for _, x, *_ in arrays)]), panel.log_x),
-        _limits(np.concatenate([[], *(y for _, _, *values in arrays for y in values)]), panel.log_y),
+        _limits(np.concatenate([[], *heights]), panel.log_y),
     )
     _axes(axes, panel, limits)
     for x in marks:
@@ -256,7 +262,7 @@ def _series(axes: Any, panel: Panel, k: int, drawn: Arrays, bottom: float) -> Ti
         axes.plot(x[has_exact], exact[has_exact], color=colour, lw=2.4 if series.emphasis else 1.1, zorder=front)
     else:
         axes.plot(x[has_value], value[has_value], color=colour, lw=1, ls=(0, (4, 3)), alpha=0.5, zorder=front)
-    errors = np.array([_finite(point.get("se")) or 0.0 for point in points])
+    errors = _errors(points)
     low = np.maximum(value - errors, bottom) if panel.log_y else value - errors
     axes.vlines(x[has_value], low[has_value], (value + errors)[has_value], color=colour, lw=1, zorder=front + 2)
     negative = np.array([panel.log_y and (point.get("value") or 0) < 0 for point in points], dtype=bool)

@@ -22,6 +22,7 @@ from strang.util.version import versions
 
 MAX_ROWS = 500  # of the table
 DRAWN = 4  # parameters with traces and densities
+EARLY = 0.05  # of a run, before which a running average is not drawn
 CHECKED = 5000  # rows of a predictive check
 CHAINS, POINTS = 4, 250  # of a trace
 
@@ -186,11 +187,11 @@ def running_section(run: Run) -> Section | None:
     """The averages as they came to be, with errors that fall as the root of the time."""
     pieces = averages.pieces_of(run.chain.average, run.alive, shared=False)
     weights, rows = pieces["weight"].sum(0), flat(pieces)["average"].sum(0)
-    filled = weights > 1e-6 * weights.sum()
+    filled = (weights > 1e-6 * weights.sum()) & (np.cumsum(weights) > EARLY * weights.sum())
     if filled.sum() < 3:
         return None
-    part = np.cumsum(weights[filled]) / weights.sum()
-    running = np.cumsum(rows[filled], axis=0) / np.cumsum(weights[filled])[:, None]
+    part = np.cumsum(weights)[filled] / weights.sum()
+    running = np.cumsum(rows, axis=0)[filled] / np.cumsum(weights)[filled, None]
     found, burn_in = run.estimates, int(run.job.inputs.burn_in)
     steps = burn_in + part * (run.steps - burn_in)
     order = np.argsort(-np.nan_to_num(found.farthest()[0], nan=0.0), kind="stable")[:DRAWN]
