@@ -1,6 +1,7 @@
 """Shared data: the paper's Gaussian model, small."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 # XLA's older kernels take half as long to compile. Documentation, examples of CONTRIBUTING and whatever else runs with
 # an environment of its own use the kernels that users get.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+# Processes of the tests share what they compile, and the next time begins with it; a user's own folder is left alone.
+os.environ.setdefault("STRANG_COMPILED", str(Path(__file__).resolve().parent.parent / ".compiled"))
 
 
 def standardised(size: int, mean: float = 0.5, seed: int = 0) -> np.ndarray:

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from strang.util.compiled import keep_compiled_code
 from strang.util.errors import InputError
 
 Parameters = ParamSpec("Parameters")
@@ -34,6 +35,7 @@ def front_door(function: Callable[Parameters, Result]) -> Callable[Parameters, R
             signature.bind(*args, **kwargs)
         except TypeError as error:
             raise InputError(f"{function.__name__}: {error}; see help(strang.{function.__name__}).") from None
+        keep_compiled_code()
         return function(*args, **kwargs)
 
     return call

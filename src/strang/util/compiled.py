@@ -1,0 +1,61 @@
+"""Compiled code is kept on disk, so that the next process need not compile it again: JAX's own compilation cache, in a
+folder of the user's.
+
+`STRANG_COMPILED` names another folder, or is `off`. Where JAX was given a folder already, it stays.
+"""
+
+import hashlib
+import os
+import platform
+from functools import cache
+from pathlib import Path
+
+import jax
+
+MOST = 1 << 29  # bytes; above it what was used longest ago is deleted
+
+
+@cache  # once in a process
+def keep_compiled_code() -> None:
+    """Tells JAX where to keep compiled code, unless it knows or is not to."""
+    wanted = os.environ.get("STRANG_COMPILED", "")
+    if wanted == "off" or jax.config.jax_compilation_cache_dir is not None:
+        return
+    base = Path(wanted) if wanted else user_folder() / "compiled"
+    folder = base / machine()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        trim(folder)
+        if not os.access(folder, os.W_OK):
+            return
+    except OSError:  # a home that cannot be written to: then everything is compiled anew
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # many are small, and there are many of them
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def user_folder() -> Path:
+    """Where a user's programs keep what they can make again."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "strang"
+
+
+def machine() -> str:
+    """A name for processors of one kind: code that was compiled for another may not run."""
+    try:
+        about = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+    except (OSError, StopIteration):
+        about = platform.processor()
+    return f"{platform.machine()}-{hashlib.sha256(about.encode()).hexdigest()[:12]}"
+
+
+def trim(folder: Path) -> None:
+    """Deletes what was used longest ago, where a folder has become large."""
+    entries = [(path, path.stat()) for path in folder.iterdir() if path.is_file()]
+    excess = sum(found.st_size for _, found in entries) - MOST
+    for path, found in sorted(entries, key=lambda entry: max(entry[1].st_atime, entry[1].st_mtime)):
+        if excess <= 0:
+            break
+        path.unlink(missing_ok=True)
+        excess -= found.st_size

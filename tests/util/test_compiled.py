@@ -1,0 +1,48 @@
+"""Compiled code is kept for the next process, in a folder that stays small, unless it is not to be."""
+
+import os
+import subprocess
+import sys
+
+from strang.util import compiled
+
+CODE = """
+import jax, strang, numpy as np
+data = strang.data.arrays(np.arange(3.0), batch_size=1)
+strang.sample(strang.models.Gaussian(), data, strang.SGLD(), step_size=0.01, steps=3, average=None)
+print(jax.config.jax_compilation_cache_dir)
+"""
+
+
+def run(**environment) -> str:
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("STRANG_", "JAX_COMP"))}
+    command = [sys.executable, "-c", CODE]
+    return subprocess.run(
+        command, env={**own, **environment}, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_the_next_process_finds_what_was_compiled(tmp_path):
+    folder = run(XDG_CACHE_HOME=str(tmp_path))
+    assert folder == str(tmp_path / "strang" / "compiled" / compiled.machine())
+    first = {path.name: path.stat().st_mtime_ns for path in tmp_path.rglob("*-cache")}
+    assert any("begin" in name for name in first)
+    run(XDG_CACHE_HOME=str(tmp_path))
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.rglob("*-cache")} == first
+
+
+def test_it_can_be_elsewhere_or_off_and_leaves_jaxs_own(tmp_path):
+    assert run(STRANG_COMPILED="off", XDG_CACHE_HOME=str(tmp_path)) == "None"
+    assert run(STRANG_COMPILED=str(tmp_path / "here")).startswith(str(tmp_path / "here"))
+    assert run(JAX_COMPILATION_CACHE_DIR=str(tmp_path / "own")) == str(tmp_path / "own")
+    (tmp_path / "file").write_text("")
+    assert run(STRANG_COMPILED=str(tmp_path / "file")) == "None"  # where nothing can be kept
+
+
+def test_what_was_used_longest_ago_is_deleted(tmp_path, monkeypatch):
+    for k in range(4):
+        (tmp_path / f"{k}").write_bytes(bytes(10))
+        os.utime(tmp_path / f"{k}", (k, k))
+    monkeypatch.setattr(compiled, "MOST", 25)
+    compiled.trim(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3"]
