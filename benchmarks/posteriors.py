@@ -29,7 +29,7 @@ from peers import PEERS, python_for  # noqa: E402
 SMALL = ["breast_cancer", "breast_cancer-raw", "diabetes", "wine", "digits"]
 NUMPYRO = ["jax==0.10.2", "numpyro", "scikit-learn"]
 MEAN_BAR, SD_BAR = 0.1, 0.05  # posterior standard deviations; both samplers' Monte Carlo errors come on top
-CELL_SECONDS = 10.0  # for each of the 25 settings of SGHMC
+CELL_SECONDS, FINAL_SECONDS = 5.0, 75.0  # for each setting of SGHMC, and for the best two again
 
 
 class Effort(NamedTuple):
@@ -72,7 +72,7 @@ def with_nuts(name: str, chains: int, warmup: int, draws: int, mass: str = "dens
     """Means, standard deviations, seconds and the fewest effective draws, by NUTS in an environment of its own."""
     python, script = python_for("with_numpyro.py", NUMPYRO), HERE / "peers" / "with_nuts.py"
     command = [python, script, name, str(chains), str(warmup), str(draws), mass]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=HERE / "peers")
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=HERE / "peers")
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -135,54 +135,48 @@ def race(name: str) -> None:
     )
 
 
-def with_sghmc(name: str, coordinates: str, seconds: float, reference: dict) -> list[dict]:
-    """The error of each setting of BlackJAX's SGHMC as time goes on, by its script in an environment of its own."""
+def with_sghmc(name: str, coordinates: str, reference: dict) -> dict:
+    """How far BlackJAX's SGHMC comes in its best setting, by its script in an environment of its own."""
     python, script = python_for("with_blackjax.py", PEERS["with_blackjax.py"]), HERE / "peers" / "with_sghmc.py"
+    command = [python, script, name, coordinates, str(CELL_SECONDS), str(FINAL_SECONDS)]
     given = json.dumps({key: reference[key].tolist() for key in ("mean", "sd")})
-    command = [python, script, name, coordinates, str(seconds)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, input=given, text=True, cwd=HERE / "peers")
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    done = subprocess.run(command, check=True, capture_output=True, input=given, text=True, cwd=HERE / "peers")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def first_within(cell: dict, error: float) -> float:
-    """Seconds until means and standard deviations are first within the error, be it by luck; infinite if never."""
-    return next((seconds for seconds, off, wide, _ in cell["curve"] if max(off, wide) <= error), np.inf)
-
-
-def last_error(cell: dict) -> float:
-    """When its time was over; infinite where chains diverged."""
-    return np.inf if cell["diverged"] else max(cell["curve"][-1][1:3])
+def outcome(best: dict, ours: float) -> str:
+    """How long a setting took to an error of 0.05, or how far it came, beside the seconds that Strang took."""
+    seconds = best["reached"] or best["seconds"]
+    times = f"{seconds:.1f} s, {seconds / ours:.1f} times Strang's"
+    if best["reached"]:
+        return f"0.05 reached after {times}: {400 / seconds:.1f} per second"
+    return (
+        f"0.05 NOT REACHED within {times}: fewer than {400 / seconds:.1f} per second; then means are off by up to "
+        f"{best['mean_error']:.2f} sd, sds by {100 * best['sd_error']:.0f} %, the larger never was below "
+        f"{best['least']:.2f}, and {100 * best['within']:.0f} % of the parameters have both within 0.05"
+    )
 
 
 def race_sghmc(name: str) -> None:
-    """The time to an error of 0.05 of every mean and standard deviation, against BlackJAX's SGHMC at its best."""
+    """Effective draws per second, with everything, to an error of 0.05, against BlackJAX's SGHMC at its best."""
     print(f"{name}, against BlackJAX's SGHMC", flush=True)
     ours, reference = with_strang(name, 0.05), with_strang(name, 0.02)
     off = (np.abs(ours["mean"] - reference["mean"]) / reference["sd"]).max()
     wide = np.abs(ours["sd"] / reference["sd"] - 1).max()
     print(
-        f"  Strang {ours['seconds']:.1f} s (tuning {ours['tuning']:.1f}); its run for an error of 0.02 "
-        f"({reference['seconds']:.1f} s) is the reference, from which its means are off by at most {off:.3f} sd, its "
-        f"sds by {100 * wide:.1f} %",
+        f"  Strang {ours['seconds']:.1f} s (tuning {ours['tuning']:.1f}), fewest effective draws {ours['ess']:,.0f}: "
+        f"{ours['ess'] / ours['seconds']:.1f} per second; means are off by up to {off:.3f} sd, sds by "
+        f"{100 * wide:.1f} %, from its run for 0.02, the reference ({reference['seconds']:.1f} s, trusted "
+        f"{reference['trusted']} {reference['reasons'][:1] or ''})",
         flush=True,
     )
     for coordinates in ("plain", "scaled"):
-        started = time.perf_counter()
-        cells = with_sghmc(name, coordinates, CELL_SECONDS, reference)
-        best = min(cells, key=lambda cell: (first_within(cell, 0.05), last_error(cell)))
-        seconds, (_, off, wide, within) = first_within(best, 0.05), best["curve"][-1]
-        outcome = (
-            f"reaches 0.05 after {seconds:.1f} s, {seconds / ours['seconds']:.1f} times Strang's time"
-            if np.isfinite(seconds)
-            else f"not reached within {CELL_SECONDS:.0f} s, {CELL_SECONDS / ours['seconds']:.1f} times Strang's time: "
-            f"then the errors are {off:.2f} sd (means) and {100 * wide:.0f} % (sds), and {100 * within:.0f} % of the "
-            "parameters have both within 0.05"
-        )
+        best = with_sghmc(name, coordinates, reference)
         print(
-            f"  BlackJAX SGHMC in {coordinates} coordinates (condition number {best['condition']:.2g}), started at the "
-            f"mode, best of {len(cells)} settings ({sum(cell['diverged'] for cell in cells)} diverged): step "
-            f"{best['relative']:g} / sqrt(largest curvature), friction {best['damping']:g} / step, {best['steps']:,} "
-            f"steps of 16 chains: {outcome}; the grid took {time.perf_counter() - started:.0f} s",
+            f"  SGHMC in {coordinates} coordinates (condition number {best['condition']:.2g}) from the mode, best of "
+            f"{best['settings']} settings, {best['diverged']} of which diverged: step {best['relative']:g} / "
+            f"sqrt(largest curvature), friction {best['damping']:g} / step, {best['steps']:,} steps of "
+            f"{best['chains']} chains\n    {outcome(best, ours['seconds'])}",
             flush=True,
         )
 

@@ -1,6 +1,8 @@
 """The command line: JSON on standard output, one sentence and status 2 for bad input."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -186,3 +188,8 @@ def test_absurd_numbers_end_in_one_sentence(capsys, small, base, option, value):
 def test_the_memory_that_it_would_take_is_given(capsys, small, command):
     extra = ["--data", f"{small}/pictures.npz", "--validation", "5"] if command.startswith("sbn") else []
     assert "GiB, and this machine has" in call(capsys, *command.split(), LARGE, *extra)[2]
+
+
+def test_help_does_without_jax_and_numba():
+    code = "import sys; import strang.cli; print({'jax', 'numba', 'scipy', 'matplotlib'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from strang.parallel import processes
+from strang.util.launched import is_launched, rank
 
 SHARED = (["sample"], ["resume"], ["sbn", "fit"], ["lda", "fit"])  # commands whose work several processes share
 
@@ -30,16 +30,19 @@ def join(arguments: list[str]) -> bool:
     done by the first alone."""
     words = [word for word in arguments if not word.startswith("-")]
     if any(words[: len(name)] == name for name in SHARED) and not {"--help", "--version"} & set(arguments):
-        processes.start()
-        if processes.rank():  # the first one prints for all
+        if is_launched():
+            from strang.parallel import processes
+
+            processes.start()
+        if rank():  # the first one prints for all
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return True
-    return processes.rank() == 0
+    return rank() == 0
 
 
 def leave(status: int) -> None:
     """End this process; where others wait for it, without waiting for them."""
-    if status and processes.COORDINATOR in os.environ:
+    if status and is_launched():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

@@ -22,12 +22,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from strang.lda.kernels.documents import Documents, as_bags, kept_sweeps
+from strang.lda.settings import PARAMETRISATIONS
 from strang.lda.text.bags import Bags, take
 from strang.util.errors import InputError, choose, need, whole
 from strang.util.host import compute_on_host
 from strang.util.memory import check_fits
 
-PARAMETRISATIONS = ("reduced-mean", "reduced-natural", "expanded-mean", "expanded-natural")
 MAX_DOCUMENTS_READ = 10_000  # documents read together
 MAX_SWEEPS = 10_000  # per gradient: the topics of all their tokens are kept
 MIN_SIZE = 1e-30  # lower bound of |t| in divisions: rounding takes a mirrored number to 0 now and then

@@ -1,20 +1,22 @@
 """The settings of a fit, and how those that are not set follow from the corpus."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strang.lda.corpus import Corpus
-from strang.lda.model import PARAMETRISATIONS
 from strang.util.errors import InputError, choose, whole
 
+if TYPE_CHECKING:
+    from strang.lda.corpus import Corpus
+
 IN_JSON = {"batch_size": "batch", "batch_order": "batches"}  # names of the first results, kept for their readers
+PARAMETRISATIONS = ("reduced-mean", "reduced-natural", "expanded-mean", "expanded-natural")
 MIN_STEPS = 800
 BATCH_TOKENS = 60_000
 FREQUENCY_DOCUMENTS = 20_000  # in which the most frequent word is counted
 
 
-def completed(settings: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
+def completed(settings: dict[str, Any], corpus: "Corpus") -> dict[str, Any]:
     """Fill in the settings that are None, from the corpus, and check all. SGRLD's step is a fraction of the way to a
     batch's counts, so that one schedule serves every corpus. The others' are those of `step_sizes`, with a friction D
     for which h / D, which corresponds to SGLD's step, is SGLD's own."""
@@ -49,7 +51,7 @@ def completed(settings: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
     return settings
 
 
-def step_sizes(corpus: Corpus) -> tuple[float, float]:
+def step_sizes(corpus: "Corpus") -> tuple[float, float]:
     """Safe step sizes of SGLD and SGHMC: about half of those at which they diverge. The count n of the most frequent
     word bounds the curvature of log φ; on three corpora steps diverged from about 20 / n and 2.5 / √n on."""
     _, words, counts = corpus.gather(np.arange(min(corpus.documents, FREQUENCY_DOCUMENTS)))

@@ -10,9 +10,9 @@ import time
 from contextlib import contextmanager
 from typing import IO, Any
 
-from strang.parallel.processes import COORDINATOR, LAUNCHER_PIPE, PROCESSES, RANK
 from strang.util.cores import cores
 from strang.util.errors import InputError
+from strang.util.launched import COORDINATOR, LAUNCHER_PIPE, PROCESSES, RANK
 
 REPORT_SECONDS = 5.0  # that the first process has to report an error which another one ended with
 # The Python that launches; without -P it would import what lies in the current directory.

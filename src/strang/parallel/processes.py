@@ -19,11 +19,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from strang.util.errors import InputError, first_line
+from strang.util.launched import COORDINATOR, LAUNCHER_PIPE, NAMES, PROCESSES, RANK, is_launched
+from strang.util.launched import rank as rank
 from strang.util.trees import Tree
-
-COORDINATOR, PROCESSES, RANK = "STRANG_COORDINATOR", "STRANG_PROCESSES", "STRANG_RANK"
-LAUNCHER_PIPE = "STRANG_LAUNCHER_PIPE"
-NAMES = ((PROCESSES, RANK), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), ("SLURM_NTASKS", "SLURM_PROCID"))
 
 
 def start() -> None:
@@ -69,16 +67,9 @@ def end_with_launcher(handle: int) -> None:
     os._exit(1)
 
 
-def rank() -> int:
-    """This process's number, also before it has joined the others; the first is 0."""
-    if COORDINATOR not in os.environ:
-        return 0
-    return next((int(os.environ[name]) for _, name in NAMES if name in os.environ), 0)
-
-
 def check_started() -> None:
     """Refuse a process that was launched with others but has not joined them: each would write over the others."""
-    if COORDINATOR in os.environ and not jax.distributed.is_initialized():
+    if is_launched() and not jax.distributed.is_initialized():
         raise InputError("this process was launched with others; write strang.parallel.start() at the top.")
 
 

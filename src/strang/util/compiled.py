@@ -10,16 +10,16 @@ import platform
 from functools import cache
 from pathlib import Path
 
-import jax
-
 MOST = 1 << 29  # bytes; above it what was used longest ago is deleted
 
 
 @cache  # once in a process
 def keep_compiled_code() -> None:
     """Tells JAX where to keep compiled code, unless it knows or is not to."""
+    import jax  # late: the help of the command line does without
+
     wanted = os.environ.get("STRANG_COMPILED", "")
-    if wanted == "off" or jax.config.jax_compilation_cache_dir is not None:
+    if wanted == "off" or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
     base = Path(wanted) if wanted else user_folder() / "compiled"
     folder = base / machine()
