@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 # XLA's older kernels take half as long to compile. Documentation, examples of CONTRIBUTING and whatever else runs with
@@ -12,10 +11,20 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 # Processes of the tests share what they compile, and the next time begins with it; a user's own folder is left alone.
 os.environ.setdefault("STRANG_COMPILED", str(Path(__file__).resolve().parent.parent / ".compiled"))
 
+import jax
+import numpy as np
+
 
 def standardised(size: int, mean: float = 0.5, seed: int = 0) -> np.ndarray:
     x = np.random.default_rng(seed).normal(size=size)
     return (x - x.mean()) / x.std() + mean
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forgotten_programs():
+    """Compiled programs of a file are not kept in memory: those of all files would be gigabytes."""
+    yield
+    jax.clear_caches()
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ class Race:
 
 def summary(curve: list) -> dict:
     """When both errors are first small, be it by luck; the least that the larger was at any time; and the last look."""
-    larger = np.array([max(off, wide) for _, off, wide, _ in curve])
+    larger = np.array([np.maximum(off, wide) for _, off, wide, _ in curve])
     seconds, off, wide, within = curve[-1]
     diverged = not np.isfinite(larger[-1])
     return {

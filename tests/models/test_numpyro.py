@@ -222,11 +222,48 @@ def unobserved(y):
     numpyro.sample("mu", dist.Normal(0.0, 1.0))
 
 
+def of_the_largest(y):
+    mu = numpyro.sample("mu", dist.Uniform(0.0, jnp.abs(y).max()))
+    numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+
+def of_the_share_of_a_rare_class(y):
+    mu, rare = numpyro.sample("mu", dist.Normal(0.0, 1.0)), y > jnp.sort(Y)[-3]
+    with numpyro.handlers.scale(scale=jnp.where(rare, 1.0, 1.0 + rare.sum())):
+        numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+
+def of_neighbours(y):
+    phi = numpyro.sample("phi", dist.Normal(0.0, 1.0))
+    before = jnp.concatenate([y[:1], y[:-1]])
+    numpyro.sample("y", dist.Normal(phi * jnp.where(jnp.abs(before - y) < 5, before, 0.0), 1.0), obs=y)
+
+
+def far_from_its_start(y):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 1e-3))
+    numpyro.factor("penalty", -jnp.maximum(mu - 0.05, 0.0) * jnp.sum(y**2))
+    numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+
+def hardly(y):
+    mu = numpyro.sample("mu", dist.Normal(y.mean(), 10.0))
+    numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+
+def one_site_per_row(y):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    for k in range(len(y)):
+        numpyro.sample(f"y{k}", dist.Normal(mu, 1.0), obs=y[k])
+
+
 BAD = {
+    of_the_largest: "'mu' depends on data", of_the_share_of_a_rare_class: "'y' depends on other rows",
+    of_neighbours: "'y' depends on other rows", far_from_its_start: "'penalty' depends on data",
+    hardly: "'mu' depends on data", one_site_per_row: "the site 'y11' is there for some numbers of rows",
     per_row: "'theta' is a latent variable of each row", discrete: "'kind' is discrete",
     outside: "'mu' depends on data outside the plate", across_rows: "'y' depends on other rows",
     jointly: "'y' is one number for all rows together", in_two_plates: "plates 'one', 'two'",
-    of_a_total: "'penalty' depends on data outside", by_values: "sizes must come from the rows",
+    of_a_total: "'penalty' depends on data outside", by_values: "decides by the values of its rows",
     of_nothing: "nothing to sample", unobserved: "no observed site",
 }  # fmt: skip
 
@@ -243,8 +280,40 @@ def test_what_is_forgotten_or_too_much_is_said():
         posterior_of(linear, X)
     with pytest.raises(strang.InputError, match="fails on a batch"):
         posterior_of(linear, {"x": X, "z": Y})
+    with pytest.raises(strang.InputError, match="a tuple of them, or a dict"):
+        posterior_of(linear, (X, Y, Y))
     with pytest.raises(strang.InputError, match="is a function"):
         from_numpyro(3)
+    with pytest.raises(strang.InputError, match=r"without jax\.jit"):
+        from_numpyro(jax.jit(linear))
+    with pytest.raises(strang.InputError, match="no plate 'row'; it has rows"):
+        opened(from_numpyro(linear, plate="row"), as_data((X, Y)))
+    data = strang.data.arrays((X, Y), batch_size=10)
+    with pytest.raises(strang.InputError, match="no value of the site 'sigma'"):
+        strang.sample(from_numpyro(linear), data, strang.SGHMC(1.0), step_size=0.1, steps=2, init={"w": jnp.zeros(2)})
+
+
+def test_rows_are_looked_at_wherever_they_are():
+    """Sorted rows, of which the first are all alike."""
+    y = np.repeat(np.float32([0, 1]), [3000, 1000])
+    with pytest.raises(strang.InputError, match="'mu' depends on data"):
+        opened(from_numpyro(outside), strang.data.arrays(y, batch_size=100))
+
+
+def test_constants_of_a_factor_are_no_numbers_that_do_not_move():
+    run = strang.sample(from_numpyro(correlated), (X, Y), error=0.2, seed=1)
+    assert "corr[0,0]" in run.estimates.names
+    assert run.estimates.fixed.sum() == 2  # the corner, and above the diagonal
+    assert not any("did not move" in reason for reason in run.reasons)
+
+
+def test_functions_without_second_derivatives_are_sampled_too():
+    def censored(y):
+        shape = numpyro.sample("shape", dist.Gamma(4.0, 2.0))
+        numpyro.factor("y", jax.scipy.special.gammaincc(shape, jnp.abs(y)))
+
+    run = strang.sample(from_numpyro(censored), Y, error=0.2)
+    assert run.tuning is not None
 
 
 def test_the_functions_of_numpyro_that_are_used_are_public():

@@ -83,7 +83,7 @@ class ControlVariate(Minibatch):
     def prepare(self, model, data: Data, position: Tree, progress: bool | None) -> Anchor:
         point = self.anchor
         if point is not None and hasattr(model, "unconstrain"):
-            point = model.unconstrain(jax.tree.map(jnp.asarray, point))
+            point = jax.jit(model.unconstrain)(jax.tree.map(jnp.asarray, point))
         if point is None:
             iterations, tolerance = self.iterations, self.tolerance
             point = find_mode(

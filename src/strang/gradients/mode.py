@@ -65,8 +65,14 @@ class Newton:
 
         @jax.jit
         def expand(point, data):
+            def slope_at(point):
+                return jax.grad(lambda vector: full_potential(model, data, unravel(vector)))(point)
+
             value, slope = jax.value_and_grad(lambda vector: full_potential(model, data, unravel(vector)))(point)
-            return value, slope, full_hessian(model, data, unravel(point))
+            try:
+                return value, slope, full_hessian(model, data, unravel(point))
+            except NotImplementedError:  # JAX has no rule for the second derivative of some function in the model
+                return value, slope, differences(slope_at, point)
 
         self.unravel, self.expand = unravel, expand
         self.potential = jax.jit(lambda point, data: full_potential(model, data, unravel(point)))
@@ -112,6 +118,18 @@ class Newton:
         with jax.enable_x64():
             tree = self.unravel(jnp.asarray(point))
         return jax.tree.map(lambda x, like: np.asarray(x, jnp.asarray(like).dtype), tree, self.like)
+
+
+def differences(slope, point):
+    """The matrix of second derivatives, from differences of the gradient."""
+    steps = 1e-5 * (1 + jnp.abs(point))
+
+    def row(k):
+        move = jnp.zeros_like(point).at[k].set(steps[k])
+        return (slope(point + move) - slope(point - move)) / (2 * steps[k])
+
+    matrix = jax.lax.map(row, jnp.arange(len(point)))
+    return (matrix + matrix.T) / 2
 
 
 def newton_mode(model, data: Data, start: Tree, *, progress: bool | None) -> Curved:

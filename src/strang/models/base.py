@@ -117,6 +117,9 @@ def natural(model, position: Tree) -> Tree:
     return model.constrain(position) if hasattr(model, "constrain") else position
 
 
+natural_now = jax.jit(natural, static_argnums=0)  # of numbers that are there: op by op it would take far longer
+
+
 def from_natural(model, position: Tree) -> Tree:
     """The way back."""
     return model.unconstrain(position) if hasattr(model, "unconstrain") else position

@@ -13,6 +13,7 @@ from strang.models.numpyro_checks import (
     check_latent,
     check_plates,
     check_rows_apart,
+    check_same_sites,
     plates_of_size,
     row_axes,
     shapes,
@@ -22,7 +23,7 @@ from strang.util.errors import InputError, first_line, need
 from strang.util.trees import Tree
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NumPyroModel:
     """What `from_numpyro` gives; what is sampled is known when it meets its data.
 
@@ -35,6 +36,13 @@ class NumPyroModel:
     function: Callable
     plate: str | None = None
     init_strategy: Any = None
+
+    def __hash__(self):
+        return hash((id(self.function), self.plate))  # of functions that cannot be hashed themselves too
+
+    def __eq__(self, other):
+        own = isinstance(other, NumPyroModel) and self.function is other.function and self.plate == other.plate
+        return own and self.init_strategy is other.init_strategy
 
     def unconstrained(self, rows: Callable[[], Tree], size: int | None) -> "NumPyroPosterior":
         """The posterior over numbers without constraints; `rows()` are some rows of the data, `size` how many there
@@ -77,6 +85,8 @@ def from_numpyro(model: Callable, *, plate: str | None = None, init_strategy: An
     need("numpyro", "numpyro")
     if isinstance(model, type) or not callable(model):
         raise InputError(f"a NumPyro model is a function; this is {model!r}.")
+    if hasattr(model, "lower") and hasattr(model, "trace"):
+        raise InputError("give the NumPyro model itself, without jax.jit: everything is compiled anyway.")
     return NumPyroModel(model, plate, init_strategy)
 
 
@@ -107,23 +117,26 @@ class NumPyroPosterior:
 
     def constrain(self, free: dict[str, Any]) -> dict[str, Any]:
         """The values of the sites, with those of the deterministic ones."""
-        sites, _ = self._at(free, self.rows)
+        sites, _ = self.at(free, self.rows)
         return {name: sites[name]["value"] for name in (*self.latent, *self.derived)}
 
     def unconstrain(self, values: dict[str, Any]) -> dict[str, Any]:
         """The way back."""
+        missing = [name for name in self.latent if name not in values]
+        if missing:
+            raise InputError(f"the start has no value of the site {missing[0]!r}; give one for each of {self.latent}.")
         sites = self.given(values, self.rows)
         return {name: transform_of(sites[name]).inv(values[name]) for name in self.latent}
 
     def log_prior(self, free: dict[str, Any]):
         """All that is not the rows', and the logarithm of the volume by which the transforms stretch."""
-        sites, volume = self._at(free, self.rows)
+        sites, volume = self.at(free, self.rows)
         own = dict(self.likelihood)
         others = [site for name, site in sites.items() if counts(site) and name not in own]
         return volume + sum(jnp.sum(density(site)) for site in others)
 
     def batch_log_likelihood(self, free: dict[str, Any], rows: Tree):
-        return self._by_row(self._at(free, rows)[0], rows)
+        return self._by_row(self.at(free, rows)[0], rows)
 
     def log_likelihood(self, free: dict[str, Any], datum: Tree):
         return self.batch_log_likelihood(free, jax.tree.map(lambda x: jnp.asarray(x)[None], datum))[0]
@@ -163,7 +176,7 @@ class NumPyroPosterior:
         wanted = {name: values[name] for name in self.latent}
         return traced(self.model, rows, self.resized, lambda site: wanted.get(site["name"]), key)
 
-    def _at(self, free: dict[str, Any], rows: Tree) -> tuple[dict[str, Any], Any]:
+    def at(self, free: dict[str, Any], rows: Tree) -> tuple[dict[str, Any], Any]:
         """The sites at numbers without constraints, and the logarithm of the volume."""
         volumes: list[Any] = []
 
@@ -198,11 +211,9 @@ def look(model: NumPyroModel, rows: Tree, size: int | None) -> NumPyroPosterior:
                 raise error
             sites, fewer = (shapes(model, part, resized) for part in (long, short))
         except Exception as again:
-            raise InputError(
-                f"the NumPyro model fails on a batch of rows ({type(again).__name__}: {first_line(again)}); sizes must "
-                "come from the rows, as in numpyro.plate('rows', len(x)); or write from_numpyro(model, plate='rows')."
-            ) from again
-    check_plates(sites, fewer)
+            raise failed(again) from again
+    check_same_sites(sites, fewer)
+    check_plates(sites, fewer, model.plate)
     check_latent(sites, fewer)
     likelihood = tuple((name, axis) for name, axis in row_axes(sites, fewer).items())
     if not likelihood:
@@ -222,10 +233,28 @@ def look(model: NumPyroModel, rows: Tree, size: int | None) -> NumPyroPosterior:
         if site["type"] == "deterministic" and site["shape"] == fewer[name]["shape"] and site["is_number"]
     )
     found = NumPyroPosterior(model, resized, likelihood, latent, derived, long)
-    changing = check_rows_apart(found, short)
+    changing = check_rows_apart(found, rows)
     return NumPyroPosterior(
         model, resized, likelihood, latent, tuple(name for name in derived if name not in changing), long
     )
+
+
+def failed(error: Exception) -> InputError:
+    """A sentence for a model that cannot be run on a batch."""
+    said = f"the NumPyro model fails on a batch of rows ({type(error).__name__}: {first_line(error)})"
+    if isinstance(error, jax.errors.ConcretizationTypeError | jax.errors.TracerArrayConversionError):
+        return InputError(
+            f"{said}: it decides by the values of its rows, as numpy.unique and int() do; compute that before, and "
+            "bind it with functools.partial."
+        )
+    if isinstance(error, TypeError) and "argument" in str(error):
+        return InputError(f"{said}; rows are the model's arguments: a tuple of them, or a dict by their names.")
+    if "shape" in str(error).lower() or "broadcast" in str(error).lower():
+        return InputError(
+            f"{said}; sizes must come from the rows, as in numpyro.plate('rows', len(x)), or write "
+            "from_numpyro(model, plate='rows')."
+        )
+    return InputError(f"{said}.")
 
 
 def as_float(value):

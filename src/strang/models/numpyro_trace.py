@@ -15,11 +15,15 @@ def traced(model: Any, rows: Tree, resized: Any = (), value: Callable | None = N
     """The sites of the model with these rows, at given values of its latent sites, or at a start."""
     numpyro, infer = need("numpyro", "numpyro"), need("numpyro.infer", "numpyro")
     handlers, count = numpyro.handlers, number_of(rows)
+    given = value is not None
     if value is None:
         value = model.init_strategy or infer.init_to_median
         value = value() if value in (infer.init_to_median, infer.init_to_sample, infer.init_to_uniform) else value
-    function = handlers.seed(model.function, jax.random.key(0) if key is None else key)
-    function = handlers.substitute(function, substitute_fn=value)
+    # A start draws with keys; what is given comes before them, so that none are made that nobody needs.
+    own = jax.random.key(0) if key is None else key
+    function = model.function
+    function = handlers.substitute(function, substitute_fn=value) if given else handlers.seed(function, own)
+    function = handlers.seed(function, own) if given else handlers.substitute(function, substitute_fn=value)
     sizes: dict[str, int] = {}
 
     def resize(message):

@@ -104,8 +104,11 @@ class Progress:
             return np.inf
         if not self.known or self.found.sd is None:
             return 0.0
-        scale = self.found.sd.value
-        pairs = [(np.abs(each.bias) / scale, each.bias_error / scale) for each in (self.found.mean, self.found.sd)]
+        scale, known = self.found.scale, np.isfinite(self.found.sd.bias)
+        pairs = [
+            (np.abs(each.bias[known]) / scale[known], each.bias_error[known] / scale[known])
+            for each in (self.found.mean, self.found.sd)
+        ]
         likely, sure = (max(float((bias - count * error).max()) for bias, error in pairs) for count in (LIKELY, SURE))
         early, late = self.random.max() <= 4 * self.error, self.random.max() <= self.error
         hopeless = (early and sure > self.error) or (late and likely > NEARLY * self.error)

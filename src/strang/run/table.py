@@ -46,7 +46,7 @@ class Table:
     def to_frame(self) -> Any:
         """The table as a pandas DataFrame."""
         try:
-            from pandas import DataFrame  # type: ignore[import-untyped]
+            from pandas import DataFrame
         except ImportError:
             raise InputError("a DataFrame needs pandas, which is not installed; write pip install pandas.") from None
         return DataFrame(self.columns, index=self.names)

@@ -169,7 +169,7 @@ def precision(run) -> list[str]:
     found = run.estimates
     if found.sd is None:
         return ["there are too many numbers for their standard deviations to be kept; give average= a few of interest"]
-    still = [name for name, sd in zip(found.names, found.sd.value, strict=True) if not sd > 0]
+    still = [name for name, scale in zip(found.names, found.scale, strict=True) if not scale > 0]
     if still:
         return [f"{still[0]} did not move at all; chains need steps, starts and numbers at which they can"]
     if run.goal is not None and run.goal.error is not None:

@@ -53,6 +53,14 @@ class Estimates:
     sd: Estimate | None
     rhat: np.ndarray
     order: int | None
+    fixed: np.ndarray | None = None  # which are constants, and have no errors
+
+    @property
+    def scale(self) -> np.ndarray:
+        """Posterior standard deviations; 1 for constants, and NaN where something else does not vary."""
+        assert self.sd is not None
+        scale = np.where(self.sd.value > 0, self.sd.value, np.nan)
+        return scale if self.fixed is None else np.where(self.fixed, 1.0, scale)
 
     def farthest(self) -> tuple[np.ndarray, np.ndarray]:
         """For each quantity the larger of the errors of mean and sd, Monte Carlo and then bias, in posterior standard
@@ -60,9 +68,11 @@ class Estimates:
         if self.sd is None:
             unknown = np.full(len(self.names), np.nan)
             return unknown, unknown
-        scale = np.where(self.sd.value > 0, self.sd.value, np.nan)
-        random = np.maximum(self.mean.error, self.sd.error) / scale
-        return random, np.maximum(self.mean.bias_bound, self.sd.bias_bound) / scale
+        random = np.maximum(self.mean.error, self.sd.error) / self.scale
+        bias = np.maximum(self.mean.bias_bound, self.sd.bias_bound) / self.scale
+        if self.fixed is None:
+            return random, bias
+        return np.where(self.fixed, 0.0, random), np.where(self.fixed, 0.0, bias)
 
 
 def bias_order(job: Job) -> int:
@@ -100,7 +110,7 @@ def estimates(job: Job, chain: Chain, which: np.ndarray | None = None) -> Estima
         slope = -2 * (mean - centre)
         spread = one_error(rows["square"] + slope * rows["average"], weights) / (2 * sd)
         off = (x / (2 * sd) for x in bias.of({"square": 1.0, "average": slope}))
-        return Estimates(names, found, Estimate(sd, spread, *off), rhat(rows, weights, centre), order)
+        return Estimates(names, found, Estimate(sd, spread, *off), rhat(rows, weights, centre), order, job.fixed)
 
 
 class Bias:

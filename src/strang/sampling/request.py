@@ -18,7 +18,7 @@ from strang.dynamics.fields import PER_CHAIN, PER_COORDINATE, numbers
 from strang.gradients.estimators import SVRG, ControlVariate, Latent, Minibatch
 from strang.gradients.full import log_likelihood
 from strang.integrators.words import spell
-from strang.models.base import Posterior, is_start_function, natural
+from strang.models.base import Posterior, is_start_function, natural, natural_now
 from strang.models.constraints import check_way_back
 from strang.sampling.chain import begin
 from strang.sampling.draws import draw_block_length
@@ -32,6 +32,7 @@ from strang.util.trees import Tree, alike, scale, size, zeros
 MAX_STEPS = 2**32 - 1  # their numbers are 32-bit integers
 MAX_SQUARED = 4096  # numbers of an average of which variances are kept too
 PROBED = 3  # rows that a likelihood of many is tried with, without computing it
+SPREAD, NEIGHBOURS = 240, 60  # rows over which a model is looked at, and neighbours among them
 LOOKED_AT = 1024  # rows whose likelihood is computed at the starts
 
 
@@ -51,6 +52,7 @@ class Job:
     thin: int | None
     mesh: tuple[int, int] = (1, 1)  # devices that share the chains, and the parts of a minibatch
     most_draws: int | None = None  # of each chain that are kept in memory: then every second one is dropped
+    fixed: Any = None  # which numbers of the average are constants by their constraints, as 1 at the corner of a factor
 
 
 TRACE_BYTES = 1 << 24  # what the thinned positions of a block may take
@@ -125,7 +127,8 @@ def prepare(
     if hasattr(dynamics, "check_start"):
         dynamics.check_start(position)
     check_model(model, data, position)
-    check_average(average, natural(model, position))
+    seen = natural_now(model, position) if hasattr(model, "constrain") else position
+    check_average(average, seen)
     block = draw_block_length(step, data, position, chains)
     program = Program(model, step, estimator, average, chains, block, grid, stride, parts)
     check_starts(model, data, positions)
@@ -136,19 +139,40 @@ def prepare(
         position, positions = change.centre, scattered(change, position, keys)
         check_starts(model, data, positions)
     shared = estimator.prepare(model, data, position, progress)
-    reference = reference_of(average, natural(model, position))
+    reference = reference_of(average, natural_now(model, position) if hasattr(model, "constrain") else position)
     centre = position if change is None else zeros(position)
     inputs = Inputs(data, dynamics, schedule, shared, jnp.uint32(burn_in), change, centre, reference, jnp.int32(parts))
     chain = jax.block_until_ready(begin(program, inputs, keys, positions))
     data.check()
-    return Job(program, inputs, chain, steps, thin, mesh)
+    fixed = fixed_numbers(model, average, position) if reference is not None and hasattr(model, "constrain") else None
+    return Job(program, inputs, chain, steps, thin, mesh, fixed=fixed)
+
+
+def fixed_numbers(model, average: Any, position: Tree) -> np.ndarray:
+    """Which numbers of an average are the same wherever a chain is."""
+    found = np.asarray(averaged_about(model, average, position))
+    return (found == found[:1]).all(0)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def averaged_about(model, average: Callable, position: Tree) -> jax.Array:
+    """All numbers of an average at some positions about this one."""
+
+    def one(key):
+        leaves, structure = jax.tree.flatten(position)
+        keys = jax.random.split(key, len(leaves))
+        moved = [x + 0.3 * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
+        found = average(natural(model, jax.tree.unflatten(structure, moved)))
+        return jnp.concatenate([jnp.ravel(leaf).astype(float) for leaf in jax.tree.leaves(found)])
+
+    return jax.vmap(one)(jax.random.split(jax.random.key(0), 3))
 
 
 def opened(model, data: Data) -> Any:
     """The model as it is sampled: over numbers without constraints, and for these data."""
     if isinstance(model, type) or not hasattr(model, "unconstrained"):
         return model
-    return model.unconstrained(lambda: first_rows(data), data.size)
+    return model.unconstrained(lambda: looked_through(data), data.size)
 
 
 def check_model_and_dynamics(model, dynamics) -> None:
@@ -356,7 +380,7 @@ def first_positions(model, init, keys) -> Tree:
     elif is_start_function(init):
         own = jax.jit(random.fold)(keys.start, 1)  # op by op it would take far longer to compile
         try:
-            positions = jax.vmap(lambda key: floats(init(random.jax_key(key))))(own)
+            positions = jax.jit(jax.vmap(lambda key: floats(init(random.jax_key(key)))))(own)
         except InputError:
             raise
         except Exception as error:
@@ -465,9 +489,24 @@ def finite_densities(model, positions: Tree, rows: Tree) -> tuple[jax.Array, jax
     return jax.lax.map(one, positions)
 
 
+def looked_through(data: Data) -> Tree:
+    """Some rows spread over all, and some neighbours; of a loader its first batch."""
+    if data.batch_order.shared and not data.batch_order.full:
+        return first_rows(data)
+    middle = data.size // 2 + np.arange(NEIGHBOURS)
+    spread = np.linspace(0, data.size - 1, min(data.size, SPREAD)).round().astype(int)
+    numbers = np.unique(np.concatenate([spread, middle[middle < data.size]]))
+    if data.source is None:
+        return jax.tree.map(lambda rows: rows[numbers], data.rows)
+    rows = jax.jit(data.take)(jnp.asarray(numbers, jnp.uint32))
+    data.check()
+    return rows
+
+
 def first_rows(data: Data) -> Tree:
     """Some rows of the data from the first on, or of a loader its first batch."""
-    count = min(data.size, max(data.batch_size, LOOKED_AT))
+    undecided = isinstance(data.batch_order, Undecided)
+    count = min(data.size, LOOKED_AT if undecided else max(data.batch_size, LOOKED_AT))
     if data.source is None:
         return jax.tree.map(lambda rows: rows[:count], data.rows)
     if data.batch_order.shared and not data.batch_order.full:

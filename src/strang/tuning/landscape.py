@@ -212,7 +212,8 @@ def scaled_by_rise(newton: Newton, best: Curved, coordinates: Dense | Diagonal) 
         which = main_names(best.position, steps[int(np.argmax(np.isinf(lengths)))])
         raise InputError(
             f"the posterior does not fall off along {which}: far from the mode that was found U is hardly higher than "
-            "there. Classes may be separated perfectly, or a prior be missing; give these parameters a proper prior."
+            "there. Classes may be separated perfectly, or a prior be missing: give these parameters a proper prior. "
+            "Or U falls without bound as the spread of a group's effects goes to 0: write them in units of the spread."
         )
     factors = np.ones(size(best.position))
     factors[places] = lengths

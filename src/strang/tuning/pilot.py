@@ -121,7 +121,7 @@ class Pilot:
 def worst_bias(found: Estimates) -> tuple[float, float]:
     """The bias of a mean or standard deviation that is surely largest, and its error, in standard deviations."""
     assert found.sd is not None
-    scale = np.where(found.sd.value > 0, found.sd.value, np.nan)
+    scale = np.where(found.sd.value > 0, found.scale, np.nan)
     bias = np.concatenate([np.abs(each.bias) / scale for each in (found.mean, found.sd)])
     error = np.concatenate([each.bias_error / scale for each in (found.mean, found.sd)])
     if np.isinf(bias).any() or not np.isfinite(bias).any():
@@ -155,6 +155,9 @@ def improved(coordinates: Any, draws: np.ndarray, effective: float) -> Dense | D
     if type(coordinates) not in (Dense, Diagonal):  # someone's own, which are theirs to improve
         return None
     vectors = np.asarray(draws, float).reshape(-1, draws.shape[-1])
+    vectors = vectors[np.isfinite(vectors).all(1)]  # a draw on its own scale may be rounded to the edge
+    if len(vectors) < 0.9 * draws[..., 0].size:
+        return None
     dimension = vectors.shape[1]
     dense = isinstance(coordinates, Dense)
     if dense and effective < DRAWS_PER_COORDINATE * dimension:

@@ -12,7 +12,7 @@ import numpy as np
 from strang.coordinates import Dense, Diagonal
 from strang.dynamics import DYNAMICS
 from strang.gradients.estimators import ControlVariate, Minibatch, control_variate
-from strang.models.base import natural
+from strang.models.base import natural_now
 from strang.tuning.choice import Noise, Option
 from strang.tuning.pilot import Trial
 from strang.tuning.tuning import Tuning, describe
@@ -90,7 +90,7 @@ def load(folder: Path, model: Any, position: Tree) -> Tuning | None:
         count = sum(leaf.size for leaf in jax.tree.leaves(like))
         square = np.zeros((count, count))
         shape = Dense(like, square, square) if kind is Dense else Diagonal(like, like)
-        mode = tree("mode", natural(model, like))
+        mode = tree("mode", natural_now(model, like))
         name, settings = known["dynamics"]
         reduced = known["gradient"] == "ControlVariate"
         return Tuning(

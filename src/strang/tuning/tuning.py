@@ -17,7 +17,7 @@ from strang.data.orders import Undecided, make_order
 from strang.dynamics.base import Dynamics
 from strang.dynamics.sghmc import SGHMC
 from strang.gradients.estimators import ControlVariate, Minibatch, control_variate
-from strang.models.base import Posterior, natural
+from strang.models.base import Posterior, natural_now
 from strang.sampling.request import (
     MAX_SQUARED,
     chains_in,
@@ -234,14 +234,15 @@ def tune(
     else:
         place = given_coordinates(model, data, coordinates, starts[0])
     mode = jax.tree.map(jnp.asarray, place.mode)
+    seen = natural_now(model, mode) if hasattr(model, "constrain") else mode
     noise, table = choose_gradient(model, data, place, gradient, error, step_size, seed)
     best = table[0]
-    reduced = control_variate(natural(model, mode)) if best.gradient == "control variate" else Minibatch()
+    reduced = control_variate(seen) if best.gradient == "control variate" else Minibatch()
     estimator = gradient if gradient is not None else reduced
     ordered = replace(data, batch_order=make_order(data.size, best.batch_size, best.batch_order))
     ordered = ordered if isinstance(data.batch_order, Undecided) else data
     keys, few = random.chain_keys(seed, chains), size(starts[0]) <= MAX_SQUARED
-    check_average(average, natural(model, jax.tree.map(jnp.asarray, starts[0])))
+    check_average(average, seen)
     looked_at = average if average is not None and few else position_itself
     positions = finite_starts(model, data, place, keys)
 
@@ -258,7 +259,7 @@ def tune(
         h, change, positions = pilot.settle(best.step_size, place.coordinates, positions)
         h, positions, found = pilot.find_step(h, change, positions, fixed=step_size is not None)
         show(1)
-    problems, seen = list(place.problems), jax.tree.map(np.asarray, natural(model, mode))
+    problems = list(place.problems)
     if not found:
         last = pilot.trials[-1]
         bias = f"the bias is {last.bias:.2g} posterior standard deviations, and {error / 2:g} was wanted,"
@@ -271,8 +272,8 @@ def tune(
         dynamics=chosen, integrator=word, step_size=h, gradient=estimator, batch_order=ordered.batch_order.name,
         batch_size=ordered.batch_size, coordinates=change, starts=jax.tree.map(np.asarray, positions),
         burn_in=round(BURN_IN / h), chains=chains, coupled=coupled, error=error, options=tuple(table), noise=noise,
-        trials=tuple(pilot.trials), notes=place.notes, problems=tuple(problems), mode=seen, rows=place.rows,
-        seconds=time.perf_counter() - started,
+        trials=tuple(pilot.trials), notes=place.notes, problems=tuple(problems), mode=jax.tree.map(np.asarray, seen),
+        rows=place.rows, seconds=time.perf_counter() - started,
     )  # fmt: skip
 
 
