@@ -201,12 +201,15 @@ def test_every_point_can_be_hovered_over():
 
 
 def test_error_bars_leave_the_axes_alone():
-    def ticks(se, log_y=True):
+    def ticks(se, log_y=True, whole_bars=False):
         series = Series("a", [point(h, h, se, h) for h in (0.001, 0.1)])
-        return [text.text for text in drawn(Panel("t", "x", "y", [series], log_y=log_y)).iter("text")]
+        panel = Panel("t", "x", "y", [series], log_y=log_y, whole_bars=whole_bars)
+        return [text.text for text in drawn(panel).iter("text")]
 
     assert ticks(1e9) == ticks(1e-9)
     assert ticks(1e9, log_y=False) == ticks(None, log_y=False)
+    assert ticks(1e9, whole_bars=True) == ticks(1e-9)  # which a log axis cannot hold
+    assert ticks(0.3, log_y=False, whole_bars=True) != ticks(None, log_y=False)
 
 
 def test_pictures_take_the_colours_around_them():

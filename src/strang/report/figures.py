@@ -211,7 +211,7 @@ def _plot(axes: Any, panel: Panel) -> Titles:
     arrays = [_arrays(panel, series) for series in panel.series]
     marks = [x for x in panel.marks if math.isfinite(x) and (x > 0 or not panel.log_x)]
     heights = [y for _, _, *values in arrays for y in values]
-    if not panel.log_y:  # with whole error bars; one that reaches zero has no end on a log axis
+    if panel.whole_bars and not panel.log_y:  # one that reaches zero has no end on a log axis
         heights += [value + sign * _errors(points) for points, _, value, _ in arrays for sign in (-1, 1)]
     limits = (
         _limits(np.concatenate([marks, *(x for _, x, *_ in arrays)]), panel.log_x),

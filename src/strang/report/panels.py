@@ -18,7 +18,8 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """Axes with series. Log scales show magnitudes; `marks` are the x of vertical lines, such as stability limits."""
+    """Axes with series. Log scales show magnitudes; `marks` are the x of vertical lines, such as stability limits; axes
+    end with the values, or on a linear scale with `whole_bars` also with their error bars."""
 
     title: str
     x_label: str
@@ -27,6 +28,7 @@ class Panel:
     marks: list[float] = field(default_factory=list)
     log_x: bool = True
     log_y: bool = True
+    whole_bars: bool = False
 
 
 @dataclass(frozen=True)

@@ -202,7 +202,7 @@ def running_section(run: Run) -> Section | None:
                 {"x": float(x), "value": float(y), "se": float(found.mean.error[k] / np.sqrt(p))}
                 for x, y, p in zip(steps, running[:, k], part, strict=True)
             ])],
-            log_x=False, log_y=False,
+            log_x=False, log_y=False, whole_bars=True,
         )
         for k in order
     ]  # fmt: skip

@@ -79,7 +79,7 @@ def average_points(series: list[dict[str, Any]], k: int) -> list[Point]:
 def panel(title: str, label: str, points: list[Point]) -> Panel | None:
     """A panel of at most `MAX_POINTS` points, the last among them; None where there are none."""
     few = points[:: -max(1, -(-len(points) // MAX_POINTS))][::-1]
-    return Panel(title, "step", label, [Series(title, few)], log_x=False, log_y=False) if few else None
+    return Panel(title, "step", label, [Series(title, few)], log_x=False, log_y=False, whole_bars=True) if few else None
 
 
 def tables(result: dict[str, Any]) -> list[Section]:

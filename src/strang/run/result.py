@@ -297,7 +297,7 @@ class Run:
             >>> x = np.random.default_rng(0).normal(1.0, 1.0, 200)
             >>> run = strang.sample(strang.models.Gaussian(), x, error=0.05)
             >>> run.predict(lambda theta, x: theta + x, np.arange(3.0)).mean.round(1)
-            array([1. , 2. , 3. ], dtype=float32)
+            array([1., 2., 3.], dtype=float32)
         """
         return predict.predict(
             self, function, x, quantiles=quantiles, draws=draws, keep=keep, seed=seed, store=store, progress=progress
