@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -12,7 +13,10 @@ import pytest
 
 import strang
 from strang.coordinates import Dense, Diagonal, from_curvature
+from strang.run.api import begun_anew, is_thrown
+from strang.run.driver import Goal
 from strang.tuning import choice, saved
+from strang.tuning.tuning import only_finite
 from strang.util.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -246,3 +250,26 @@ def test_fewer_rows_than_coordinates_are_enough_with_a_prior():
     x = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
     run = strang.sample(strang.models.Logistic(8), (x, np.array([1.0, 0, 1], np.float32)), error=0.05, progress=False)
     assert run.trusted, run.reasons
+
+
+def test_chains_at_which_the_density_is_not_finite_go_on_from_others():
+    model = prior_only(lambda q: jnp.log(q), np.float32(1.0))
+    positions = jnp.asarray([1.0, -1.0, 2.0, -3.0])
+    moved = only_finite(model, strang.data.arrays(FLAT, batch_order="full"), positions)
+    assert np.array_equal(moved, [1.0, 2.0, 2.0, 2.0]) or np.array_equal(moved, [1.0, 2.0, 2.0, 1.0])
+    assert np.array_equal(
+        only_finite(model, strang.data.arrays(FLAT, batch_order="full"), jnp.abs(positions)), [1, 1, 2, 3]
+    )
+
+
+def test_chains_that_were_thrown_begin_anew_with_smaller_steps(linear_run):
+    tuning = linear_run.tuning
+    calmer = begun_anew(tuning)
+    assert calmer.step_size == pytest.approx(0.4 * tuning.step_size)
+    z = jax.vmap(tuning.coordinates.inverse)(jax.tree.map(jnp.asarray, calmer.starts))
+    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(z)) < 6  # about the mode
+    assert not is_thrown(linear_run, tuning)
+    apart = Goal(0.03, False, "chains do not come together", apart=True)
+    run = replace(linear_run, goal=apart)
+    assert is_thrown(run, tuning)
+    assert not is_thrown(run, replace(tuning, notes=("there is another mode",)))

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from strang.coordinates import Coordinates
+from strang.coordinates import Coordinates, Dense, Diagonal
 from strang.data.batches import Data, as_data
 from strang.dynamics.base import Dynamics
 from strang.gradients.estimators import Minibatch
@@ -22,7 +22,16 @@ from strang.run.driver import run_blocks
 from strang.run.goal import GoalObserver
 from strang.run.result import Run, finish
 from strang.sampling.record import Chain
-from strang.sampling.request import MAX_SQUARED, MAX_STEPS, Job, first_positions, opened, position_itself, prepare
+from strang.sampling.request import (
+    MAX_SQUARED,
+    MAX_STEPS,
+    Job,
+    first_positions,
+    opened,
+    position_itself,
+    prepare,
+    scattered,
+)
 from strang.storage.manifest import known_files
 from strang.storage.store import Store, forget, stored_parts
 from strang.tuning import Tuning, saved, tune
@@ -37,6 +46,8 @@ Integrator = str | Step | tuple[str, Any] | None
 StepSize = Any  # a number, one per chain, or a function of the step number
 Average = Callable[[Tree], Tree] | None
 ATTEMPTS = 3  # at a smaller step each, where the bias of a run is larger than pilot runs could tell
+HOT = 1.1  # a temperature at which steps were too long somewhere
+CALMER = 0.4  # of a step size
 MOST_DRAWS = 1000  # of each chain that are kept where nobody said how many
 
 
@@ -149,10 +160,14 @@ def start(arguments: dict[str, Any], every: int | None, about: dict[str, Any] | 
     for attempt in range(ATTEMPTS):
         settings, tuning = complete(arguments, limits["error"], limits["seconds"])
         run = run_once(settings, tuning, arguments, limits["error"], deadline, every, about)
-        again = free and attempt + 1 < ATTEMPTS and run.goal is not None and run.goal.excess > 0
-        if not again or run.interrupted:
+        if not free or run.interrupted or attempt + 1 == ATTEMPTS or run.goal is None:
             break
-        arguments = {**arguments, "tuning": smaller_step(tuning, run)}
+        if run.goal.excess > 0:
+            arguments = {**arguments, "tuning": smaller_step(tuning, run)}
+        elif is_thrown(run, tuning):
+            arguments = {**arguments, "tuning": begun_anew(tuning)}
+        else:
+            break
         if store is not None:
             with processes.first_ahead():
                 if processes.rank() == 0:
@@ -168,6 +183,22 @@ def smaller_step(tuning: Any, run: Run) -> Tuning:
     factor = 0.5 if np.isinf(excess) else min(0.7, max(0.25, 0.7 * excess ** (-1 / (run.estimates.order or 1))))
     h = factor * tuning.step_size
     return replace(tuning, step_size=h, burn_in=round(tuning.burn_in / factor))
+
+
+def is_thrown(run: Run, tuning: Any) -> bool:
+    """Whether steps were too long where the posterior is narrow, so that chains were thrown to where they stay: they
+    are hot, or far apart although only one mode was found."""
+    hot = run.temperature is not None and run.temperature > HOT
+    apart = run.goal is not None and run.goal.apart and not tuning.notes
+    return not run.trusted and (hot or apart) and type(tuning.coordinates) in (Dense, Diagonal)
+
+
+def begun_anew(tuning: Any) -> Tuning:
+    """The tuning with a smaller step size, and chains that start about the mode."""
+    change = tuning.coordinates
+    keys = random.chain_keys(1, len(jax.tree.leaves(tuning.starts)[0]))
+    starts = jax.tree.map(np.asarray, scattered(change, jax.tree.map(np.asarray, change.centre), keys))
+    return replace(tuning, step_size=CALMER * tuning.step_size, burn_in=round(tuning.burn_in / CALMER), starts=starts)
 
 
 def run_once(

@@ -30,6 +30,7 @@ class Goal(NamedTuple):
     reached: bool
     why: str  # what ended the run
     excess: float = 0.0  # the bias, in such errors, where it is what cannot be reached at this step size
+    apart: bool = False  # whether chains did not come together
 
 
 class Look(NamedTuple):

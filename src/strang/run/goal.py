@@ -53,7 +53,7 @@ class GoalObserver(SeriesObserver):
             elif excess:
                 goal = Goal(self.error, False, found.give_up(), excess)
             elif found.rhat > APART and self.job.steps // 4 < step < self.job.steps:
-                goal = Goal(self.error, False, f"chains do not come together: {text}")
+                goal = Goal(self.error, False, f"chains do not come together: {text}", apart=True)
         late = self.deadline is not None and time.perf_counter() > self.deadline
         if goal is None and (late or step >= self.job.steps):
             goal = self.unfinished(chain, late)

@@ -30,6 +30,9 @@ def reasons(run) -> list[str]:
         return ["nothing was averaged (average=None), so there is nothing to check"]
     if run.own_settings:
         return ["chains have settings of their own: one average over them means nothing; see run.by_setting()"]
+    if run.steps <= int(run.job.inputs.burn_in):
+        ended = "" if run.goal is None else f": {run.goal.why}"
+        return [f"the run ended in its burn-in, before anything was averaged{ended}"]
     checks = [
         [run.divergence()] if run.diverged else [],
         list(run.tuning.problems) if run.tuning is not None else [],

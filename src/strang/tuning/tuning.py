@@ -247,6 +247,7 @@ def tune(
     positions = finite_starts(model, data, place, keys)
 
     def make(h: float, coordinates: Any, positions: Tree):
+        positions = only_finite(model, data, positions)
         return prepare(
             model, ordered, chosen, integrator=word, step_size=h, steps=2**30, chains=chains, seed=seed,
             average=looked_at, burn_in=round(16 / h), gradient=estimator, starts=positions,
@@ -370,6 +371,16 @@ def finite_starts(model, data: Data, place: Landscape, keys) -> Tree:
         nearer = about(place, scattered(place.coordinates, like, keys, scatter))
         positions = jax.tree.map(partial(either, right), positions, nearer)
     return positions
+
+
+def only_finite(model, data: Data, positions: Tree) -> Tree:
+    """Positions of chains, with those of others in place of any at which U is not finite, as in a far tail."""
+    right = np.all([np.asarray(x) for x in finite_densities(model, positions, first_rows(data))], axis=0)
+    if right.all() or not right.any():
+        return positions
+    good = np.flatnonzero(right)
+    which = np.where(right, np.arange(len(right)), good[np.arange(len(right)) % len(good)])
+    return jax.tree.map(lambda x: x[which], positions)
 
 
 def about(place: Landscape, positions: Tree) -> Tree:
