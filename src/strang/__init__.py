@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from strang import lda as lda
     from strang import models as models
     from strang import parallel as parallel
+    from strang import report as report
     from strang import sbn as sbn
     from strang import schedule as schedule
     from strang import theory as theory
@@ -42,7 +43,19 @@ if TYPE_CHECKING:
     from strang.tuning import tune as tune
     from strang.util.errors import InputError as InputError
 
-_MODULES = ("calibration", "coordinates", "data", "gradients", "lda", "models", "parallel", "sbn", "schedule", "theory")
+_MODULES = (
+    "calibration",
+    "coordinates",
+    "data",
+    "gradients",
+    "lda",
+    "models",
+    "parallel",
+    "report",
+    "sbn",
+    "schedule",
+    "theory",
+)
 _HOMES = {
     **{name: f"strang.{name}" for name in _MODULES},
     **dict.fromkeys(("SGHMC", "SGLD", "SGNHT", "SGRHMC", "SGRLD"), "strang.dynamics"),
