@@ -149,11 +149,8 @@ def main() -> None:
     best = min(finals, key=lambda each: (each["reached"] or np.inf, each["least"]))
     for each in grid + finals:
         print(json.dumps(each))
-    print(
-        json.dumps(
-            best | {"settings": len(grid), "chains": CHAINS, "condition": float(curvatures.max() / curvatures.min())}
-        )
-    )
+    condition = float(curvatures.max() / curvatures.min())
+    print(json.dumps(best | {"settings": len(grid), "chains": CHAINS, "condition": condition}))
 
 
 if __name__ == "__main__":
