@@ -87,15 +87,17 @@ class Data:
         """The rows with these numbers, which may differ between the leaves of a row. `ahead` are the numbers wanted
         next, for rows that are not in memory."""
 
-        def clip(numbers):
-            return jnp.minimum(numbers, jnp.uint32(self.size - 1)) if self.batch_order.ragged else numbers
+        if not isinstance(self.rows, Remote):
+            return jax.tree.map(self.look_up, self.rows, spread(indices, self.datum))
+        numbers, ahead = (jax.tree.map(self._clip, spread(each, self.datum)) for each in (indices, ahead))
+        return self.rows.fetch(numbers, ahead)
 
-        numbers, ahead = (jax.tree.map(clip, spread(each, self.datum)) for each in (indices, ahead))
-        if isinstance(self.rows, Remote):
-            return self.rows.fetch(numbers, ahead)
-        return jax.tree.map(
-            lambda rows, i: rows.at[i].get(mode="promise_in_bounds", wrap_negative_indices=False), self.rows, numbers
-        )
+    def look_up(self, table, numbers):
+        """The rows with these numbers of one array in memory."""
+        return table.at[self._clip(numbers)].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+    def _clip(self, numbers):
+        return jnp.minimum(numbers, jnp.uint32(self.size - 1)) if self.batch_order.ragged else numbers
 
     def all_rows(self) -> Tree:
         """All rows at once."""

@@ -90,7 +90,8 @@ class BatchOrder:
         return np.asarray(self.visit(jnp.arange(self.period)))
 
     def salt(self, keys, l):
-        """What all rows of batch l share of its randomness, for each of many keys; `l` may have axes before theirs."""
+        """The random bits of batch l, for each of many keys; `l` may have axes before theirs. They are kept in memory
+        before row numbers are made of them."""
         return random.salts(random.fold(keys, l // jnp.uint32(self.period)), self.size) if self.permuted else keys
 
     def indices(self, salt, l):
@@ -140,11 +141,11 @@ class Independent(BatchOrder):
         return 1.0 if self.replacement else super().variance_factor
 
     def salt(self, keys, l):
-        return keys if self.replacement else super().salt(keys, l)
+        return random.index_bits(keys, l, self.batch_size, self.size) if self.replacement else super().salt(keys, l)
 
     def indices(self, salt, l):
         if self.replacement:
-            return random.indices(salt, l, self.batch_size, self.size)
+            return random.as_indices(salt, self.batch_size, self.size)
         return random.permute(salt, jnp.arange(self.batch_size, dtype=jnp.uint32)[:, None], self.size)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from strang.data.batches import Batch, CutBatch, Data
+from strang.gradients.repeated import merge_repeated
 from strang.models.base import log_likelihoods
 from strang.util import random
 from strang.util.trees import Tree, add, axpy, size, subtract
@@ -26,6 +27,11 @@ def potential(model, position: Tree, batch: Batch):
     return -(model.log_prior(position) + batch.scale * total)
 
 
+def gradient_of(function, position: Tree) -> Tree:
+    """Its gradient at a position, with what it repeats computed once."""
+    return jax.grad(merge_repeated(function))(position)
+
+
 def prior_gradient(model, position: Tree) -> Tree:
     return jax.grad(lambda theta: -model.log_prior(theta))(position)
 
@@ -33,7 +39,7 @@ def prior_gradient(model, position: Tree) -> Tree:
 def likelihood_gradient(model, position: Tree, batch: Batch, key) -> Tree:
     """The gradient of `log_likelihood`, by the model's own where it has one."""
     if not hasattr(model, "likelihood_gradient"):
-        return jax.grad(lambda theta: log_likelihood(model, theta, batch.rows, batch.weights))(position)
+        return gradient_of(lambda theta: log_likelihood(model, theta, batch.rows, batch.weights), position)
     rows = jax.tree.leaves(batch.rows)[0].shape[0]
     weights = jnp.ones(rows) if batch.weights is None else batch.weights
     return model.likelihood_gradient(position, batch.rows, weights, random.jax_key(key))
@@ -46,7 +52,7 @@ def batch_gradient(model, position: Tree, batch: Batch | CutBatch, key) -> Tree:
     elif hasattr(model, "likelihood_gradient"):
         likelihood = likelihood_gradient(model, position, batch, key)
     else:
-        return jax.grad(lambda theta: potential(model, theta, batch))(position)
+        return gradient_of(lambda theta: potential(model, theta, batch), position)
     return axpy(-batch.scale, likelihood, prior_gradient(model, position))
 
 

@@ -99,13 +99,13 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
     begin, thin = thinning
 
     def body(i, carry):
-        state, carried, alive, diverged_at, sums, other, trace = carry
+        state, carried, diverged_at, sums, other, trace = carry
         l = first + i.astype(jnp.uint32) + 1
         drawn = jax.tree.map(lambda x: x[0 if program.draw_block == 1 else i], draws)
         h = inputs.schedule(l.astype(float))
         h = program.exchange.own(h) if h.ndim else h
         state, carried, finite, values = make_step(program, inputs, l, h, state, carried, drawn)
-        died = alive & ~finite
+        diverged_at = jnp.where(finite | (diverged_at > 0), diverged_at, l)
         weight = jnp.where(l > inputs.burn_in, h, 0.0)
         sums = averages.accumulate(sums, weight, values)
         if trace is not None:
@@ -114,24 +114,24 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
             trace = jax.tree.map(lambda kept, x: kept.at[slot].set(x), trace, positions)
         if program.stride:
             other = companion.follow(program, inputs, l, i, draws, coarse, values, other)
-        return state, carried, alive & finite, jnp.where(died, l, diverged_at), sums, other, trace
+        return state, carried, diverged_at, sums, other, trace
 
     def run(chain, stop, trace):
         """To step `stop`, within the block of draws."""
         sums = averages.open_block(chain.average)
-        carry = (chain.state, chain.carried, chain.alive, chain.diverged_at, sums, chain.companion, trace)
+        carry = (chain.state, chain.carried, chain.diverged_at, sums, chain.companion, trace)
         if program.draw_block == 1:  # a large model: no inner loop to carry its arrays through
             carry = body(jnp.int32(0), carry)
         else:
             begin, end = ((step - first).astype(jnp.int32) for step in (chain.step, stop))
             carry = lax.fori_loop(begin, end, body, carry)
-        state, carried, alive, diverged_at, sums, other, trace = carry
+        state, carried, diverged_at, sums, other, trace = carry
         average = averages.put_back(chain.average, sums)
         chain = chain._replace(
             step=stop,
             state=state,
             carried=carried,
-            alive=alive,
+            alive=diverged_at == 0,
             diverged_at=diverged_at,
             average=average,
             companion=other,

@@ -107,13 +107,9 @@ def take_step(
     return Companion(state, carried, average, companion.alive & finite)
 
 
-def sliced(program: Program, part: Tree, axes: Any) -> Tree:
+def sliced(program: Program, part: Tree, axis: int | None) -> Tree:
     """Of one kind of draws, those of the chains with companions."""
-    if axes is None or part is None:
-        return part
-    if isinstance(axes, int):
-        return some(program, part, axes)
-    return jax.tree.map(lambda axis, x: some(program, x, axis), axes, part)
+    return part if axis is None or part is None else some(program, part, axis)
 
 
 def close_sums(chain: Chain, complete) -> Chain:

@@ -21,7 +21,9 @@ LONGEST = averages.LONGEST_BLOCK  # steps of a block of draws
 def draw_block_length(step: Step, data: Data, position: Tree, chains: int) -> int:
     """The longest power of two of steps whose draws fit the budget."""
     normals = step.noises * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(position))
-    rows = data.batch_size * (sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(data.datum)) + 4)
+    number = 4  # bytes
+    kept = [number if taken_late(data, x) else x.size * x.dtype.itemsize for x in jax.tree.leaves(data.datum)]
+    rows = data.batch_size * (sum(kept) + number)
     per_step = chains * normals + (0 if data.batch_order.full else rows if data.batch_order.shared else chains * rows)
     length = 1
     while 2 * length <= LONGEST and 2 * length * per_step <= DRAW_BYTES:
@@ -29,11 +31,27 @@ def draw_block_length(step: Step, data: Data, position: Tree, chains: int) -> in
     return length
 
 
+def taken_late(data: Data, row) -> bool:
+    """Whether this leaf of the rows is taken step by step rather than for a block of steps: arrays in memory are, for
+    to write them for later steps and to read them again would take longer than to take them."""
+    return data.source is None and row.ndim > 0
+
+
+def take_late(data: Data, rows: Tree) -> Tree:
+    """The rows of a step, of which `rows` has numbers only for what is taken late."""
+    return jax.tree.map(
+        lambda row, given, table: data.look_up(table, given) if taken_late(data, row) else given,
+        data.datum,
+        rows,
+        data.rows,
+    )
+
+
 class Draws(NamedTuple):
     """What is random in a step, and the rows of its batch; where a batch is cut in parts only the rows' numbers."""
 
     normals: Any
-    rows: Any
+    rows: Any  # of what is taken late, their numbers
     weights: Any
     numbers: Any
     following: Any  # the numbers of the next batch, for rows that are not in memory and read part by part
@@ -55,7 +73,7 @@ def draw(program: Program, data: Data, chain: Chain, count) -> Draws:
     bits = materialise(
         lambda: many(lambda key, l: random.bits(key, l, position, program.step.noises), chain.keys.noise), count
     )
-    normals = keep(lambda: jax.vmap(jax.vmap(lambda own: random.as_normals(own, position)))(bits), count)
+    normals = keep(lambda: random.as_normals(bits, position, program.step.noises), count)
     keys = many(random.fold, chain.keys.model) if hasattr(program.model, "likelihood_gradient") else None
     ahead = None if data.source is None else steps + count  # the next block's, whose rows can be brought meanwhile
     return draw_batches(program, data, chain.keys.batch, steps, count, ahead)._replace(normals=normals, keys=keys)
@@ -68,7 +86,7 @@ def draw_batches(program: Program, data: Data, keys, steps, count, ahead=None) -
         return drawn
     if ahead is not None:
         steps = jnp.concatenate([steps, ahead])
-    # Step, row, chain: with chains last, the draws and the sums over single-number rows run along contiguous memory.
+    # Step, row, chain: with chains last, the draws run along contiguous memory.
     l = steps[:, None, None]
     salt = materialise(lambda: order.salt(keys, l), count)
     numbers = materialise(lambda: order.indices(salt, l), count)
@@ -84,9 +102,19 @@ def draw_batches(program: Program, data: Data, keys, steps, count, ahead=None) -
         return drawn._replace(rows=rows, weights=data.weights(numbers), numbers=numbers)
 
     def places(numbers):
-        return jax.tree.map(lambda row: numbers if row.ndim == 0 else jnp.swapaxes(numbers, 1, 2), data.datum)
+        return jax.tree.map(lambda _: numbers if chains_last(data) else jnp.swapaxes(numbers, 1, 2), data.datum)
 
-    rows = materialise(lambda: data.take(places(numbers), None if ahead is None else places(ahead)), count)
+    def take():
+        if data.source is not None:
+            return data.take(places(numbers), None if ahead is None else places(ahead))
+        return jax.tree.map(
+            lambda row, place, table: place if taken_late(data, row) else data.look_up(table, place),
+            data.datum,
+            places(numbers),
+            data.rows,
+        )
+
+    rows = materialise(take, count)
     return drawn._replace(rows=rows, weights=data.weights(numbers), numbers=numbers)
 
 
@@ -96,7 +124,13 @@ def draw_axes(program: Program, data: Data) -> Draws:
         return Draws(0, None, None, 2, 2, 0)
     if data.batch_order.shared:
         return Draws(0, None, None, None, None, 0)
-    return Draws(0, jax.tree.map(lambda row: 1 if row.ndim == 0 else 0, data.datum), 1, 1, None, 0)
+    return Draws(0, 1 if chains_last(data) else 0, 1, 1, None, 0)
+
+
+def chains_last(data: Data) -> bool:
+    """Whether chains are the last axis of the rows of a step: sums over single numbers then run along contiguous
+    memory."""
+    return all(row.ndim == 0 for row in jax.tree.leaves(data.datum))
 
 
 def materialise(function, count):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from strang.data.batches import Batch, CutBatch
-from strang.sampling.draws import Draws, draw_axes
+from strang.sampling.draws import Draws, draw_axes, take_late
 from strang.sampling.record import Inputs, Program, estimator_of, observe
 from strang.util.trees import dot
 
@@ -36,6 +36,8 @@ def make_step(program: Program, inputs: Inputs, l, h, state, carried, drawn: Dra
         values = observe(program, inputs, dynamics, state)
         return state, carried, is_finite(state, values), values
 
+    if program.parts == 1 and drawn.rows is not None:
+        drawn = drawn._replace(rows=take_late(data, drawn.rows))
     axes = (0 if program.grid else None, 0, 0, 0 if h.ndim else None, draw_axes(program, data))
     return jax.vmap(one, axes)(inputs.dynamics, state, carried, h, drawn)
 

@@ -16,6 +16,7 @@ from jax import lax
 from strang.util.trees import Tree
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+SMALL_RANGE = 1 << 16  # up to which a random number below n is made of 32 bits
 
 
 def threefry(key, a, b):
@@ -70,46 +71,59 @@ def jax_key(key):
 
 def normals(key, l, like: Tree, copies: int) -> tuple[Tree, ...]:
     """Draws `copies` trees of standard normals shaped like `like`, as a function of (key, l)."""
-    return as_normals(bits(key, l, like, copies), like)
+    return as_normals(bits(key, l, like, copies), like, copies)
 
 
-def bits(key, l, like: Tree, copies: int) -> list[list[tuple]]:
-    """The random bits behind `normals`, per copy and leaf. Keep them in memory before they are used: otherwise XLA
-    computes every pair of them twice, once for each of the two."""
-    drawn, used = [], 0
+def bits(key, l, like: Tree, copies: int) -> tuple:
+    """The random bits behind `normals`, for all copies and leaves side by side. Keep them in memory before they are
+    used: otherwise XLA computes every pair of them twice, once for each of the two."""
+    leaves = jax.tree.leaves(like)
+    pair = threefry(key, l, jnp.arange(copies * sum(map(_calls, leaves)), dtype=jnp.uint32))
+    return pair if any(map(_needs_both, leaves)) else pair[:1]
+
+
+def _calls(leaf) -> int:
+    """Pairs of words that the normals of a leaf are made of."""
+    return leaf.size if leaf.dtype == jnp.float64 else -(-leaf.size // 2)
+
+
+def _needs_both(leaf) -> bool:
+    return leaf.dtype == jnp.float64 or leaf.size > 1
+
+
+def as_normals(bits: tuple, like: Tree, copies: int) -> tuple[Tree, ...]:
+    """The normals that these bits stand for, behind the axes before their last one."""
+    leaves, structure = jax.tree.flatten(like)
+    trees, used = [], 0
     for _ in range(copies):
         row = []
-        for leaf in jax.tree.leaves(like):
-            calls = leaf.size if leaf.dtype == jnp.float64 else -(-leaf.size // 2)
-            pair = threefry(key, l, jnp.arange(calls, dtype=jnp.uint32) + jnp.uint32(used))
-            row.append(pair if leaf.dtype == jnp.float64 or leaf.size > 1 else pair[:1])
-            used += calls
-        drawn.append(row)
-    return drawn
+        for leaf in leaves:
+            words = [word[..., used : used + _calls(leaf)] for word in bits[: 2 if _needs_both(leaf) else 1]]
+            row.append(_normal(words, leaf))
+            used += _calls(leaf)
+        trees.append(jax.tree.unflatten(structure, row))
+    return tuple(trees)
 
 
-def as_normals(bits: list[list[tuple]], like: Tree) -> tuple[Tree, ...]:
-    """The normals that these bits stand for."""
-    leaves, structure = jax.tree.flatten(like)
-    return tuple(jax.tree.unflatten(structure, map(_normal, row, leaves)) for row in bits)
-
-
-def _normal(bits: tuple, leaf):
+def _normal(words: list, leaf):
     """Normals by inverting the distribution function at the midpoints of a symmetric lattice of 2^24 (2^53) cells."""
+    lead = words[0].shape[:-1]
     if leaf.dtype == jnp.float64:
-        a, b = bits
+        a, b = words
         cell = lax.bitcast_convert_type(a, jnp.int32) * 2.0**21 + (b >> jnp.uint32(11)).astype(jnp.float64)
-        parts = [math.sqrt(2) * lax.erf_inv((cell + 0.5) * 2.0**-52)]
+        drawn = math.sqrt(2) * lax.erf_inv((cell + 0.5) * 2.0**-52)
     else:
-        cells = [lax.bitcast_convert_type(each, jnp.int32) >> 8 for each in bits]
-        parts = [math.sqrt(2) * lax.erf_inv((cell.astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23)) for cell in cells]
-    return jnp.concatenate(parts)[: leaf.size].astype(leaf.dtype).reshape(leaf.shape)
+        # As one vector, along which XLA makes several at once, whatever the shape of the leaf.
+        flat = jnp.concatenate(words, axis=-1)[..., : leaf.size].reshape(-1)
+        cell = lax.bitcast_convert_type(flat, jnp.int32) >> 8
+        drawn = math.sqrt(2) * lax.erf_inv((cell.astype(jnp.float32) + 0.5) * jnp.float32(2.0**-23))
+    return drawn.astype(leaf.dtype).reshape(*lead, *leaf.shape)
 
 
 def high_product(a, n):
     """The upper 32 bits of a * n, computed by halves, since 64-bit integers are off by default."""
     a_low, a_high = a & jnp.uint32(0xFFFF), a >> jnp.uint32(16)
-    if n <= 1 << 16:
+    if n <= SMALL_RANGE:
         return (a_high * jnp.uint32(n) + ((a_low * jnp.uint32(n)) >> jnp.uint32(16))) >> jnp.uint32(16)
     low, high = jnp.uint32(n & 0xFFFF), jnp.uint32(n >> 16)
     carry = a_high * low + ((a_low * low) >> jnp.uint32(16))
@@ -119,10 +133,20 @@ def high_product(a, n):
 
 def indices(keys, l, count: int, n: int):
     """Independent uniform numbers below n as a function of (key, l); the axes are `count`, then keys."""
-    if n <= 1 << 16:  # 32 bits each: no probability is off by more than 2^-16 of itself
-        a, b = threefry(keys, l, jnp.arange(-(-count // 2), dtype=jnp.uint32)[:, None])
+    return as_indices(index_bits(keys, l, count, n), count, n)
+
+
+def index_bits(keys, l, count: int, n: int) -> tuple:
+    """The random bits behind `indices`. Keep them in memory before they are used, as those behind `normals`."""
+    calls = -(-count // 2) if n <= SMALL_RANGE else count
+    return threefry(keys, l, jnp.arange(calls, dtype=jnp.uint32)[:, None])
+
+
+def as_indices(bits: tuple, count: int, n: int):
+    """The numbers that these bits stand for."""
+    a, b = bits
+    if n <= SMALL_RANGE:  # 32 bits each: no probability is off by more than 2^-16 of itself
         return high_product(jnp.concatenate([a, b], axis=-2)[..., :count, :], n)
-    a, b = threefry(keys, l, jnp.arange(count, dtype=jnp.uint32)[:, None])
     upper = high_product(b, n)  # of 64 random bits each, the upper part of the product with n: bias under 2^-33
     lower = a * jnp.uint32(n) + upper
     return high_product(a, n) + (lower < upper).astype(jnp.uint32)
