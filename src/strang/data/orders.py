@@ -34,7 +34,8 @@ class BatchOrder:
         name: how users spell the order.
         full: whether a batch is all the data, so that gradients have no noise.
         independent: whether batches are independent, so that gradient noise does not cancel over an epoch.
-        permuted: whether each period begins with a fresh permutation of the rows.
+        permuted: whether each period begins with a fresh permutation of the rows: then all its batches have the same
+            `salt`.
         shared: whether all chains are given the same batches.
         divisible: whether a batch can be cut in parts.
         epochs: epochs per period.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from strang.data.batches import Data, cut
-from strang.data.orders import Stream
+from strang.data.orders import BatchOrder, Stream
 from strang.integrators.words import Step
 from strang.sampling import averages
 from strang.sampling.record import Chain, Program
@@ -88,7 +88,7 @@ def draw_batches(program: Program, data: Data, keys, steps, count, ahead=None) -
         steps = jnp.concatenate([steps, ahead])
     # Step, row, chain: with chains last, the draws run along contiguous memory.
     l = steps[:, None, None]
-    salt = materialise(lambda: order.salt(keys, l), count)
+    salt = draw_salts(order, keys, steps, count)
     numbers = materialise(lambda: order.indices(salt, l), count)
     numbers, ahead = numbers[:block], None if ahead is None else numbers[block:]
     if program.parts > 1:  # rows are read part by part, by whoever needs them, who is told the next step's too
@@ -116,6 +116,18 @@ def draw_batches(program: Program, data: Data, keys, steps, count, ahead=None) -
 
     rows = materialise(take, count)
     return drawn._replace(rows=rows, weights=data.weights(numbers), numbers=numbers)
+
+
+def draw_salts(order: BatchOrder, keys, steps, count) -> Any:
+    """The random bits of the batches with these numbers: step first. Those of permutations are drawn once per period."""
+    periods = len(steps) // order.period + 2  # that so many steps may touch
+    if not order.permuted or periods >= len(steps):
+        return materialise(lambda: order.salt(keys, steps[:, None, None]), count)
+    first = steps[0] // jnp.uint32(order.period)
+    begins = (first + jnp.arange(periods, dtype=jnp.uint32)) * jnp.uint32(order.period)
+    salts = materialise(lambda: order.salt(keys, begins[:, None, None]), count)
+    which = steps // jnp.uint32(order.period) - first
+    return materialise(lambda: jax.tree.map(lambda x: x[which], salts), count)
 
 
 def draw_axes(program: Program, data: Data) -> Draws:
