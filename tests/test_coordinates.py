@@ -163,6 +163,24 @@ def test_a_stored_run_goes_on_bit_for_bit(tmp_path):
         strang.sample(MODEL, data("iid", 20), strang.SGHMC(1.5), **{**settings, "coordinates": None}, store=tmp_path)
 
 
+def test_each_chain_may_have_coordinates_of_its_own(tmp_path):
+    """Two chains with scales s and 2s are, to rounding, the same two chains of two runs with one scale each."""
+    mean, covariance = posterior()
+    _, unravel = ravel_pytree(jax.tree.map(jnp.asarray, MODEL.init))
+    one = Diagonal(unravel(jnp.asarray(mean, jnp.float32)), unravel(jnp.asarray(np.diag(covariance) ** 0.5 / 30)))
+    scales = [one, Diagonal(one.centre, jax.tree.map(lambda x: 2 * x, one.scale))]
+    own = jax.tree.map(lambda *x: jnp.stack(x), *scales)
+    settings = {"step_size": 0.1, "steps": 40, "chains": 2, "thin": 10, "progress": False, "average": None}
+    settings |= {"init": one.centre, "coupled": 2}
+    together = strang.sample(MODEL, data("iid", 50), strang.SGHMC(1.5), coordinates=own, store=tmp_path, **settings)
+    for chain, change in enumerate(scales):
+        alone = strang.sample(MODEL, data("iid", 50), strang.SGHMC(1.5), coordinates=change, **settings)
+        for a, b in zip(*map(jax.tree.leaves, (together.samples, alone.samples)), strict=True):
+            np.testing.assert_allclose(a[chain], b[chain], rtol=1e-5, atol=1e-6)
+        assert jnp.allclose(together.positions["w"][chain], alone.positions["w"][chain], rtol=1e-5)
+    assert not np.allclose(together.samples["w"][0], alone.samples["w"][0], rtol=1e-2)  # the scale matters
+
+
 def test_another_scale_recompiles_nothing():
     def run(scale):
         tree = jax.tree.map(lambda x: jnp.full_like(x, scale), MODEL.init)

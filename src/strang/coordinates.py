@@ -3,6 +3,7 @@
 A constant mass matrix is a linear change of variables, so that no dynamics has to know of it: words, orders and
 certificates stay as they are. Starts, averages, draws and estimators' anchors are positions; the state of a chain is z.
 Coordinates are pytrees: their numbers are inputs of compiled code, and others of the same shapes share a compilation.
+Where their arrays lead with chains, each chain has its own.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 from strang.data.batches import Batch, Data
 from strang.gradients.mode import newton_mode
 from strang.util.errors import InputError, choose
-from strang.util.trees import Tree, add, multiply, names_of, size, subtract
+from strang.util.trees import Tree, add, multiply, names_of, same_shape, size, subtract
 
 MAX_DENSE = 2000  # coordinates of which a dense scale is made
 MIN_EIGENVALUE = 1e-10  # of a Hessian with ones on its diagonal, below which a direction is taken to be flat
@@ -41,7 +42,7 @@ class Diagonal:
     """position = centre + scale z, coordinate by coordinate.
 
     Attributes:
-        centre: a tree like the position.
+        centre: a tree like the position; or one for each chain along a leading axis, and all else too.
         scale: positive numbers like it, such as posterior standard deviations.
 
     Example:
@@ -92,22 +93,31 @@ class Dense:
         return unravel((matrix @ vector).astype(vector.dtype))
 
 
-def make(coordinates: Any, model, data: Data, position: Tree, progress: bool | None) -> Any:
-    """The coordinates that the caller meant: an object, or a name; None for those of the model itself."""
-    if coordinates is None or coordinates == "none":
-        return None
+def make(coordinates: Any, model, data: Data, positions: Tree, progress: bool | None) -> tuple[Any, bool]:
+    """The coordinates that the caller meant: an object, or a name; None for those of the model itself; and whether its
+    arrays lead with chains, each of which has its own. `positions` are the chains' starts."""
+    if coordinates is None or (isinstance(coordinates, str) and coordinates == "none"):
+        return None, False
+    position = jax.tree.map(lambda x: x[0], positions)
     if isinstance(coordinates, str):
         if coordinates not in ("dense", "diagonal"):
             raise choose("coordinates", coordinates, ("dense", "diagonal", "none"))
-        return whitened(model, data, position, dense=coordinates == "dense", progress=progress)
+        return whitened(model, data, position, dense=coordinates == "dense", progress=progress), False
     if isinstance(coordinates, type) or not all(hasattr(coordinates, name) for name in ("inverse", "pull_back")):
         raise InputError(
             f"coordinates is {coordinates!r}; write 'dense', 'diagonal', 'none', or "
             "strang.coordinates.Diagonal(centre=..., scale=...)."
         )
     coordinates = jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(float)), coordinates)
-    check_inverse(coordinates, position)
-    return coordinates
+    own = leads_with_chains(coordinates, positions)
+    check_inverse(coordinates, positions, own)
+    return coordinates, own
+
+
+def leads_with_chains(coordinates: Any, positions: Tree) -> bool:
+    """Whether coordinates have arrays for each chain: those of a `Diagonal` or `Dense` whose centre has."""
+    centre = getattr(coordinates, "centre", None)
+    return same_shape(centre, positions)
 
 
 def whitened(model, data: Data, position: Tree, *, dense: bool, progress: bool | None = None) -> Diagonal | Dense:
@@ -177,15 +187,19 @@ def main_names(position: Tree, direction: np.ndarray) -> str:
     return ", ".join(main) + (", ..." if (parts > 0.2).sum() > 4 else "")
 
 
-def check_inverse(coordinates: Any, position: Tree) -> None:
-    """Whether there is a way back, at this position."""
+def check_inverse(coordinates: Any, positions: Tree, own: bool) -> None:
+    """Whether there is a way back, at these positions."""
+
+    def there_and_back(change, position):
+        again = change(change.inverse(position))
+        return jax.tree.map(lambda x, y: jnp.all(jnp.abs(x - y) <= 1e-3 * (1 + jnp.abs(y))), again, position)
+
     try:
-        again = coordinates(coordinates.inverse(position))
-        near = jax.tree.map(lambda x, y: bool(jnp.all(jnp.abs(x - y) <= 1e-3 * (1 + jnp.abs(y)))), again, position)
+        near = jax.vmap(there_and_back, (0 if own else None, 0))(coordinates, positions)
     except (TypeError, ValueError) as error:
         message = str(error).splitlines()[0]
         raise InputError(f"coordinates do not fit the position ({type(error).__name__}: {message}).") from error
-    if not all(jax.tree.leaves(near)):
+    if not all(np.all(leaf) for leaf in jax.tree.leaves(near)):
         raise InputError("coordinates cannot be inverted at the start; give positive scales, or a factor of full rank.")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from strang.run.driver import Observer, drive
 from strang.sampling.chain import begin
 from strang.sampling.estimates import Estimates, estimates
+from strang.sampling.record import input_axes
 from strang.schedule import Function
 from strang.util import random
 from strang.util.errors import InputError
@@ -58,7 +59,9 @@ def measure_order(run, steps: int | None = None, progress: bool | None = None) -
         schedule=Function(lambda l: schedule(2 * l) + schedule(2 * l - 1)), burn_in=jax.numpy.uint32(burn_in)
     )
     positions = chain.state.position
-    positions = positions if inputs.coordinates is None else jax.vmap(inputs.coordinates)(positions)
+    if inputs.coordinates is not None:
+        own = input_axes(job.program).coordinates
+        positions = jax.vmap(lambda change, z: change(z), (own, 0))(inputs.coordinates, positions)
     keys = jax.tree.map(lambda key: random.fold(key, THIRD), chain.keys)
     coarse = replace(job, inputs=inputs, thin=None, steps=burn_in + steps)
     coarse = replace(coarse, chain=jax.block_until_ready(begin(job.program, inputs, keys, positions)))

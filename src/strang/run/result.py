@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from strang.run.predict import LogDensity, Prediction
 from strang.run.table import Table, flat_draws, table
 from strang.sampling import averages
 from strang.sampling.estimates import Estimates, estimates, shares_noise
-from strang.sampling.record import Chain, position_of
+from strang.sampling.record import Chain, positions_of
 from strang.sampling.request import MAX_STEPS, Job
 from strang.schedule import as_schedule
 from strang.storage.manifest import MAX_SERIES_VALUES
@@ -216,7 +216,7 @@ class Run:
 
     @property
     def positions(self) -> Tree:
-        return jax.vmap(partial(position_of, self.job.program, self.job.inputs))(self.chain.state)
+        return positions_of(self.job.program, self.job.inputs, self.chain.state)
 
     @property
     def first_draw(self) -> int:

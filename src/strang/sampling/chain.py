@@ -17,7 +17,7 @@ from strang.data.orders import Stream
 from strang.gradients.variance import Measured, noise_variance, split_variance
 from strang.sampling import averages, companion
 from strang.sampling.draws import draw
-from strang.sampling.record import Chain, Inputs, Program, estimator_of, observe, position_of
+from strang.sampling.record import Chain, Inputs, Program, estimator_of, input_axes, observe, positions_of
 from strang.sampling.step import make_step
 from strang.util import random
 from strang.util.trees import Tree, multiply, subtract, zeros
@@ -30,14 +30,15 @@ def begin(program: Program, inputs: Inputs, keys, positions: Tree) -> Chain:
     """Chains at step 0, their positions along the leading axis."""
     axis = 0 if program.grid else None
 
-    def one(dynamics, key, position):
+    def one(inputs, dynamics, key, position):
         normals = random.normals(key, jnp.uint32(0), position, 1)[0]
         state = dynamics.init(position if inputs.coordinates is None else inputs.coordinates.inverse(position), normals)
         carried = program.estimator.start(program.model, inputs.data, position)
         return state, carried, averages.start(observe(program, inputs, dynamics, state))
 
     out_axes = (0, 0, averages.CHAIN_AXES)
-    state, carried, average = jax.vmap(one, (axis, 0, 0), out_axes)(inputs.dynamics, keys.start, positions)
+    axes = input_axes(program), axis, 0, 0
+    state, carried, average = jax.vmap(one, axes, out_axes)(inputs, inputs.dynamics, keys.start, positions)
     none = jnp.zeros(program.chains, jnp.uint32)
     variance = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.promote_types(x.dtype, jnp.float32)), positions)
     chain = Chain(jnp.uint32(0), keys, state, carried, average, variance, (variance, variance), none, none == 0, none)
@@ -48,6 +49,8 @@ def advance(program: Program, inputs: Inputs, chain: Chain, stop, trace: Tree = 
     """The chains after step `stop`, and in `trace` (if given) the positions after every `thin` steps of this call."""
     if program.grid:
         inputs = inputs._replace(dynamics=jax.tree.map(program.exchange.own, inputs.dynamics))
+    if program.own_coordinates:
+        inputs = inputs._replace(coordinates=jax.tree.map(program.exchange.own, inputs.coordinates))
     thinning = chain.step, jnp.uint32(thin)
 
     def to_pause(carry):
@@ -110,7 +113,7 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
         sums = averages.accumulate(sums, weight, values)
         if trace is not None:
             slot = (l - begin - 1) // thin
-            positions = jax.vmap(partial(position_of, program, inputs))(state)
+            positions = positions_of(program, inputs, state)
             trace = jax.tree.map(lambda kept, x: kept.at[slot].set(x), trace, positions)
         if program.stride:
             other = companion.follow(program, inputs, l, i, draws, coarse, values, other)
@@ -154,14 +157,15 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
 def measure(program: Program, inputs: Inputs, chain: Chain) -> Chain:
     """From the last sum block of the burn-in on, add a measurement of the gradient's variance and of (z − centre) ∂U/∂z
     at the start of each."""
-    data, estimator = inputs.data, estimator_of(program, inputs)
+    data = inputs.data
     order = data.batch_order
     if isinstance(order, Stream) and data.batch_size == 1:
         return chain
 
     def measured():
-        def one(key, carried, position):
-            key = random.fold(key, chain.step)
+        def one(inputs, key, carried, position):
+            key, estimator = random.fold(key, chain.step), estimator_of(program, inputs)
+            carried = estimator.refresh(program.model, data, carried, position, chain.step + 1)
             given = estimator, program.model, data, inputs.shared, carried, position
             if order.full:
                 return Measured(zeros(position), estimator(*given[1:], Batch(None, None, 1.0), key))
@@ -169,10 +173,8 @@ def measure(program: Program, inputs: Inputs, chain: Chain) -> Chain:
                 return split_variance(*given, chain.step, key)
             return noise_variance(*given, key)
 
-        carried = jax.vmap(
-            lambda carried, position: estimator.refresh(program.model, data, carried, position, chain.step + 1)
-        )(chain.carried, chain.state.position)
-        found = jax.vmap(one)(chain.keys.probe, carried, chain.state.position)
+        axes = input_axes(program), 0, 0, 0
+        found = jax.vmap(one, axes)(inputs, chain.keys.probe, chain.carried, chain.state.position)
         away = jax.vmap(lambda position: subtract(position, inputs.centre))(chain.state.position)
         add = jax.vmap(lambda alive, total, value: jax.tree.map(lambda t, v: t + jnp.where(alive, v, 0), total, value))
         virial = multiply(away, found.gradient)

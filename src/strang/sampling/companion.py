@@ -84,6 +84,8 @@ def take_step(
     h = some(program, program.exchange.own(h)) if h.ndim else h
     if program.grid:
         inputs = inputs._replace(dynamics=some(program, inputs.dynamics))
+    if program.own_coordinates:
+        inputs = inputs._replace(coordinates=some(program, inputs.coordinates))
     second = some(program, jax.tree.map(lambda x: x[place], draws.normals))
     earlier = some(program, jax.tree.map(lambda x: x[jnp.maximum(place, 1) - 1], draws.normals))
     first = jax.tree.map(lambda x, y: jnp.where(place == 0, x, y), coarse.before, earlier)

@@ -1,6 +1,7 @@
 """The records of a run: its chains, its numbers, and its code."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -57,7 +58,7 @@ class Inputs(NamedTuple):
     schedule: Any
     shared: Any
     burn_in: jax.Array
-    coordinates: Any  # None where chains move what the model sees
+    coordinates: Any  # None where chains move what the model sees; its arrays lead with chains where each has its own
     centre: Tree  # of what the chains move, any point near the posterior's middle
     reference: Tree  # from which the deviations are squared of what is averaged; None: they are not
     parts: jax.Array  # as the program has it, but known at run time only; see `Exchange.reduce`
@@ -75,8 +76,20 @@ class Program:
     draw_block: int  # steps whose normals and batches are drawn together
     grid: bool  # whether the dynamics' numbers differ between chains
     stride: int = 0  # every so many chains one has a companion; 0: none
+    own_coordinates: bool = False  # whether each chain has coordinates of its own
     parts: int = 1  # that each minibatch is cut in
     exchange: Exchange = Exchange()
+
+
+def input_axes(program: Program) -> Any:
+    """The axis of chains in the inputs, for `vmap`: that of coordinates where each chain has its own."""
+    common: Any = Inputs(*[None] * len(Inputs._fields))  # type: ignore[arg-type]
+    return common._replace(coordinates=0) if program.own_coordinates else common
+
+
+def positions_of(program: Program, inputs: Inputs, states) -> Tree:
+    """What a user sees of all chains, which lead."""
+    return jax.vmap(partial(position_of, program), (input_axes(program), 0))(inputs, states)
 
 
 def position_of(program: Program, inputs: Inputs, state) -> Tree:

@@ -22,7 +22,7 @@ from strang.models.base import Posterior, is_start_function, natural, natural_no
 from strang.models.constraints import check_way_back
 from strang.sampling.chain import begin
 from strang.sampling.draws import draw_block_length
-from strang.sampling.record import Chain, Inputs, Program, position_of
+from strang.sampling.record import Chain, Inputs, Program, positions_of
 from strang.schedule import as_schedule, probe
 from strang.util import random
 from strang.util.errors import InputError, first_line, whole
@@ -71,7 +71,7 @@ def empty_trace(job: Job) -> Tree:
 
 def like_draw(job: Job) -> Tree:
     """Arrays, which take no memory, of the shapes of a draw: chains lead."""
-    shapes = jax.eval_shape(jax.vmap(partial(position_of, job.program, job.inputs)), job.chain.state)
+    shapes = jax.eval_shape(partial(positions_of, job.program), job.inputs, job.chain.state)
     return jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), shapes)
 
 
@@ -130,11 +130,11 @@ def prepare(
     seen = natural_now(model, position) if hasattr(model, "constrain") else position
     check_average(average, seen)
     block = draw_block_length(step, data, position, chains)
-    program = Program(model, step, estimator, average, chains, block, grid, stride, parts)
     check_starts(model, data, positions)
     if coordinates not in (None, "none") and getattr(dynamics, "positive", False):
         raise InputError(f"{type(dynamics).__name__} moves positive numbers; leave out coordinates=.")
-    change = make_coordinates(coordinates, model, data, position, progress)
+    change, own = make_coordinates(coordinates, model, data, positions, progress)
+    program = Program(model, step, estimator, average, chains, block, grid, stride, own, parts)
     if isinstance(coordinates, str) and change is not None and init is None and starts is None:
         position, positions = change.centre, scattered(change, position, keys)
         check_starts(model, data, positions)

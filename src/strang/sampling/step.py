@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from strang.data.batches import Batch, CutBatch
 from strang.sampling.draws import Draws, draw_axes, take_late
-from strang.sampling.record import Inputs, Program, estimator_of, observe
+from strang.sampling.record import Inputs, Program, estimator_of, input_axes, observe
 from strang.util.trees import dot
 
 
@@ -18,9 +18,10 @@ def make_step(program: Program, inputs: Inputs, l, h, state, carried, drawn: Dra
     A chain that has left the finite numbers cannot come back, so nothing need be done to keep it where it is; its sums
     are not used. Undoing its last step would cost every step of a large model another pass over memory.
     """
-    data, exchange, estimator = inputs.data, program.exchange, estimator_of(program, inputs)
+    data, exchange = inputs.data, program.exchange
 
-    def one(dynamics, state, carried, h, drawn: Draws):
+    def one(inputs, dynamics, state, carried, h, drawn: Draws):
+        estimator = estimator_of(program, inputs)
         carried = estimator.refresh(program.model, data, carried, state.position, l)
         if program.parts > 1:
             reduce = partial(exchange.reduce, program.parts, inputs.parts)
@@ -38,8 +39,8 @@ def make_step(program: Program, inputs: Inputs, l, h, state, carried, drawn: Dra
 
     if program.parts == 1 and drawn.rows is not None:
         drawn = drawn._replace(rows=take_late(data, drawn.rows))
-    axes = (0 if program.grid else None, 0, 0, 0 if h.ndim else None, draw_axes(program, data))
-    return jax.vmap(one, axes)(inputs.dynamics, state, carried, h, drawn)
+    axes = (input_axes(program), 0 if program.grid else None, 0, 0, 0 if h.ndim else None, draw_axes(program, data))
+    return jax.vmap(one, axes)(inputs, inputs.dynamics, state, carried, h, drawn)
 
 
 def is_finite(state, values) -> jax.Array:

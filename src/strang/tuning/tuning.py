@@ -327,7 +327,9 @@ def given_coordinates(model, data: Data, coordinates: Any, start: Tree) -> Lands
     if isinstance(coordinates, str):
         raise choose("coordinates", coordinates, ("dense", "diagonal", "none"))
     start = jax.tree.map(jnp.asarray, start)
-    change = make_coordinates(coordinates, model, data, start, None)
+    change, own = make_coordinates(coordinates, model, data, jax.tree.map(lambda x: x[None], start), None)
+    if own:
+        raise InputError("each chain has coordinates of its own: write dynamics, step_size and steps too.")
     centre = change(jax.tree.map(jnp.zeros_like, start))
     return Landscape(centre, change, 0)
 
