@@ -1,6 +1,7 @@
-"""Step sizes as functions of the step number l = 1, 2, ...
+"""Step sizes and temperatures as functions of the step number l = 1, 2, ...
 
-A schedule is a number, one per chain, or a callable: one of those below, any Optax schedule, any function of l.
+A schedule is a number, one per chain, or a callable: one of those below, any Optax schedule, any function of l. Where
+it has a method `counts(l)`, averages and draws are those of the steps for which that is true.
 """
 
 from collections.abc import Callable
@@ -80,7 +81,48 @@ class Function:
         return jnp.asarray(self.function(l), float)  # also where it returns a Python number
 
 
-decreasing, slowing = Decreasing, Slowing
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Cyclical:
+    """A step size or temperature that falls from `largest` to `smallest` along half a cosine, stays there for the cold
+    end of the cycle, and begins anew. Averages and draws are those of cold ends only, in which all steps weigh the
+    same. After Zhang, Li, Zhang, Chen & Wilson 2020, whose last steps are smaller and smaller.
+
+    Args:
+        largest: at the beginning of a cycle.
+        smallest: at its end; for a temperature 1, unless another one is wanted.
+        length: steps per cycle.
+        cold: the fraction of a cycle that is its cold end.
+        settle: the fraction of a cold end at its beginning in which nothing is averaged yet.
+
+    Example:
+        >>> schedule = cyclical(0.5, 0.1, length=100, cold=0.4)
+        >>> [round(float(schedule(l)), 3) for l in (1.0, 31.0, 61.0, 100.0, 101.0)]
+        [0.5, 0.3, 0.1, 0.1, 0.5]
+        >>> [bool(schedule.counts(l)) for l in (1.0, 60.0, 61.0, 100.0, 101.0)]
+        [False, False, True, True, False]
+    """
+
+    largest: Any
+    smallest: Any
+    length: Any
+    cold: Any = 0.5
+    settle: Any = 0.0
+
+    def place(self, l):
+        """How far the cycle is, from 0 to 1."""
+        return ((l - 1) % self.length) / self.length
+
+    def __call__(self, l):
+        falling = jnp.minimum(self.place(l) / (1 - self.cold), 1.0)
+        return self.smallest + (self.largest - self.smallest) * (1 + jnp.cos(jnp.pi * falling)) / 2
+
+    def counts(self, l):
+        # Half a step before: the place of the first cold one is rounded.
+        return self.place(l) + 0.5 / self.length >= 1 - self.cold * (1 - self.settle)
+
+
+cyclical, decreasing, slowing = Cyclical, Decreasing, Slowing
 
 
 def fixed(scale, alpha=0.0, steps: int | None = None) -> Fixed:
@@ -110,28 +152,44 @@ def fixed(scale, alpha=0.0, steps: int | None = None) -> Fixed:
     return Fixed(np.asarray(scale) * float(steps) ** -np.asarray(alpha))
 
 
-def as_schedule(step_size, steps: int, chains: int):
+def as_schedule(step_size, steps: int, chains: int, name: str = "step_size"):
     """Makes a schedule of what the user wrote, and checks that it is positive and finite over the whole run."""
-    if isinstance(step_size, Fixed | Decreasing | Slowing | Function):
+    if isinstance(step_size, Fixed | Decreasing | Slowing | Cyclical | Function):
         schedule = step_size
     else:
         schedule = Function(step_size) if callable(step_size) else Fixed(np.asarray(step_size))
     if not all(np.asarray(leaf).dtype.kind in "fiu" for leaf in jax.tree.leaves(schedule)):
-        raise InputError(f"step_size is {step_size!r}; write a number, one per chain, or a function of the step.")
+        raise InputError(f"{name} is {step_size!r}; write a number, one per chain, or a function of the step.")
     schedule = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), schedule)
     try:
         sizes = probe(schedule, steps)
     except Exception as error:  # from the user's function
         raise InputError(
-            f"step_size fails as a function of the step number ({type(error).__name__}: {first_line(error)})."
+            f"{name} fails as a function of the step number ({type(error).__name__}: {first_line(error)})."
         ) from error
     if sizes.shape[1:] not in ((), (chains,)):
-        raise InputError(
-            f"step_size has shape {sizes.shape[1:]}; write one number, or one for each of {chains} chains."
-        )
+        raise InputError(f"{name} has shape {sizes.shape[1:]}; write one number, or one for each of {chains} chains.")
     if not (np.isfinite(sizes) & (sizes > 0)).all():
-        raise InputError(f"step_size is {sizes.min()} somewhere on the run; it must be a positive number throughout.")
+        raise InputError(f"{name} is {sizes.min()} somewhere on the run; it must be a positive number throughout.")
+    if isinstance(schedule, Cyclical):
+        check_cycle(schedule, name)
     return schedule
+
+
+def check_cycle(cycle: Cyclical, name: str) -> None:
+    """Whether the numbers of a cycle make one."""
+    length, cold, settle = (np.asarray(x) for x in (cycle.length, cycle.cold, cycle.settle))
+    if not np.all((length >= 2) & (cold > 0) & (cold < 1) & (settle >= 0) & (settle < 1)):
+        raise InputError(
+            f"{name} has cycles of length {length} with a cold end of {cold}, of which {settle} settles; write a "
+            "length of 2 or more, and fractions between 0 and 1."
+        )
+
+
+def counted(schedules, l):
+    """Whether step l counts in averages and draws: where every schedule that has a say in it agrees; None: all do."""
+    found = [schedule.counts(l) for schedule in schedules if hasattr(schedule, "counts")]
+    return jnp.stack(found).all(0) if found else None
 
 
 def probe(schedule, steps: int) -> np.ndarray:

@@ -63,22 +63,20 @@ def somewhere(dynamics, dimension=3, seed=0):
 
 def log_density(dynamics, state):
     """The logarithm of the density that the dynamics' docstring promises."""
+    T = dynamics.temperature
     if isinstance(dynamics, strang.SGLD):
-        return -potential(state.base)
+        return -potential(state.base) / T
     result = -potential(state.position)
     if isinstance(dynamics, strang.SGRHMC):
         metric = dynamics.metric(state.position)
         metric = metric if metric.ndim == 2 else jnp.diag(metric)
-        return (
-            result
-            - 0.5 * jnp.linalg.slogdet(metric)[1]
-            - 0.5 * state.momentum @ jnp.linalg.solve(metric, state.momentum)
-        )
+        kinetic = 0.5 * state.momentum @ jnp.linalg.solve(metric, state.momentum)
+        return (result - kinetic) / T - 0.5 * jnp.linalg.slogdet(metric)[1]
     result = result - 0.5 * state.momentum @ state.momentum
     if isinstance(dynamics, strang.SGNHT):
         weight = 1 if dynamics.thermostat == "coordinate" else state.momentum.size
         result = result - weight * jnp.sum((state.thermostat - dynamics.friction) ** 2) / (2 * dynamics.gain)
-    return result
+    return result / T
 
 
 def stationarity(dynamics, log_density):
@@ -136,7 +134,8 @@ def limits(dynamics, pieces, euler):
         silence = (jnp.zeros_like(state.position),) * piece.noises
         drift = drift + (moved(piece, silence) - point) / h
         for i in range(piece.noises):
-            loud = (*silence[:i], jnp.ones_like(state.position), *silence[i + 1 :])
+            one = jnp.sqrt(dynamics.temperature) * jnp.ones_like(state.position)  # a step's normals have the variance T
+            loud = (*silence[:i], one, *silence[i + 1 :])
             variance = variance + (moved(piece, loud) - moved(piece, silence)) ** 2 / h
     expected = [ravel_pytree(part)[0] for part in (dynamics.drift(state, force), dynamics.diffusion(state))]
     return (drift, variance), (expected[0], expected[1] ** 2)
@@ -253,7 +252,7 @@ def test_a_diagonal_metric_may_be_a_matrix():
     state = diagonal.init(q, p)
     np.testing.assert_allclose(state.momentum, jnp.sqrt(elementwise(q)) * p, rtol=1e-15)
     for dynamics in (diagonal, matrix):
-        assert float(dynamics.temperature(state)) == pytest.approx(float(p @ p) / 2, rel=1e-13)
+        assert float(dynamics.kinetic_temperature(state)) == pytest.approx(float(p @ p) / 2, rel=1e-13)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from strang.util.trees import Tree, dot, size, zeros
+from strang.util.trees import Tree, cast, dot, size, zeros
 
 
 @runtime_checkable
@@ -14,7 +14,9 @@ class Dynamics(Protocol):
     """An Itô diffusion with its numbers, its state and its exactly solvable pieces.
 
     A dynamics may also have `energy(state, potential)`, the H of the density e^−H that it keeps, which is certified;
-    `temperature(state)`, whose mean should be 1; `check(step, h)`, which refuses an integrator or a largest step size;
+    `temperature`, a number T, with which its density is exp(−U/T) and its steps get normals of variance T;
+    `kinetic_temperature(state)`, in units of T, whose mean should be 1; `check(step, h)`, which refuses an integrator
+    or a largest step size;
     `check_start(position)`, which refuses settings that do not suit a position; `accuracy`, the order to which its
     pieces are solved, if that is not exactly; and `linear`, true where its steps are linear on Gaussians.
     """
@@ -40,9 +42,10 @@ class Dynamics(Protocol):
 
 
 class SecondOrder:
-    """What dynamics with a momentum share: the SDE moves the whole state, and its noise √(2D) dW the momentum alone."""
+    """What dynamics with a momentum share: the SDE moves the whole state, its noise √(2DT) dW the momentum alone."""
 
     friction: Any
+    temperature: Any
     state: ClassVar[type]
     alphabets: ClassVar[dict]
     steps: ClassVar[dict] = {}
@@ -55,17 +58,18 @@ class SecondOrder:
         return self.state(*coordinates)
 
     def diffusion(self, state: Any) -> tuple[Tree, ...]:
-        amplitude = jax.tree.map(lambda p: jnp.full_like(p, jnp.sqrt(2 * self.friction)), state.momentum)
+        size = jnp.sqrt(2 * self.friction * self.temperature)
+        amplitude = jax.tree.map(lambda p: jnp.full_like(p, size), state.momentum)
         return tuple(zeros(state)._replace(momentum=amplitude))
 
     def energy(self, state: Any, potential: Callable):
-        """U(θ) + p·p/2."""
-        return potential(state.position) + dot(state.momentum, state.momentum) / 2
+        """(U(θ) + p·p/2)/T."""
+        return (potential(state.position) + dot(state.momentum, state.momentum) / 2) / self.temperature
 
-    def temperature(self, state: Any):
-        """The temperature p·p/n, whose mean should be 1."""
-        return dot(state.momentum, state.momentum) / size(state.momentum)
+    def kinetic_temperature(self, state: Any):
+        """p·p/nT, whose mean should be 1."""
+        return dot(state.momentum, state.momentum) / (size(state.momentum) * self.temperature)
 
     def heat(self, state: Any) -> Tree:
-        """The temperature of each coordinate, p², whose means should be 1."""
-        return jax.tree.map(jnp.square, state.momentum)
+        """The temperature of each coordinate, p²/T, whose means should be 1."""
+        return jax.tree.map(lambda p: p * p / cast(self.temperature, p), state.momentum)

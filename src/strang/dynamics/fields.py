@@ -1,7 +1,9 @@
 """Fields of a dynamics, which say how they are checked, reported and certified."""
 
-from dataclasses import MISSING, field, fields
+from dataclasses import MISSING, field, fields, replace
 from typing import Any
+
+import jax.numpy as jnp
 
 from strang.util.errors import InputError
 
@@ -36,6 +38,22 @@ def numbers(dynamics: Any, per: str | None = None) -> dict[str, Any]:
     """The numbers of a dynamics by name, or those that are per chain or per coordinate."""
     chosen = [f for f in fields(dynamics) if not f.metadata.get("static")]
     return {f.name: getattr(dynamics, f.name) for f in chosen if per in (None, f.metadata.get("per", PER_CHAIN))}
+
+
+def schedules(dynamics: Any) -> dict[str, Any]:
+    """Those of its numbers that are functions of the step."""
+    return {name: value for name, value in numbers(dynamics, PER_CHAIN).items() if callable(value)}
+
+
+def at_step(dynamics: Any, l: Any) -> Any:
+    """The dynamics with the numbers that it has at step l, one per chain where the others are."""
+    changing = schedules(dynamics)
+    if not changing:
+        return dynamics
+    others = [value for name, value in numbers(dynamics, PER_CHAIN).items() if name not in changing]
+    shape = next((jnp.shape(value) for value in others if value is not None), ())
+    values = {name: jnp.broadcast_to(jnp.asarray(schedule(l)), shape) for name, schedule in changing.items()}
+    return replace(dynamics, **values)
 
 
 def make(kind: type, **values: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Second-order Langevin dynamics (SGHMC).   dθ = p dt,   dp = −∇Ũ(θ) dt − D p dt + √(2D) dW
+"""Second-order Langevin dynamics (SGHMC).   dθ = p dt,   dp = −∇Ũ(θ) dt − D p dt + √(2DT) dW
 
-Keeps exp(−U(θ) − p·p/2). Chen, Ding & Carin 2015, section 4; Leimkuhler & Matthews 2013.
+Keeps exp(−(U(θ) + p·p/2)/T). Chen, Ding & Carin 2015, section 4; Leimkuhler & Matthews 2013.
 Paper: density exp(−U + p·p/2), generator with 2D. We: the minus sign and D, because only these are consistent with the
 printed updates; a generator with 2D samples at temperature 2 (errata A1, A3).
 """
@@ -36,6 +36,7 @@ class SGHMC(SecondOrder):
         friction: D; one number, or one per chain.
         gradient_noise: the variance V of the minibatch gradient, if it is known; one number, or one per coordinate. The
             `chen:` words, the Eulers and `nogin` reduce their own noise by what it adds to the diffusion.
+        temperature: T of the density exp(−U/T) that is sampled; one number, one per chain, or a schedule.
 
     Example:
         >>> dynamics = SGHMC(friction=5.0)
@@ -45,13 +46,14 @@ class SGHMC(SecondOrder):
 
     friction: Any = number(10.0, positive=True, example=1.3)
     gradient_noise: Any = number(0.0, per=PER_COORDINATE)
+    temperature: Any = number(1.0, positive=True, example=0.8)
 
     state: ClassVar[type] = SGHMCState
     corrected: ClassVar[tuple[str, ...]] = ("chen:", "euler-", "nogin")  # the integrators that use gradient_noise
     linear: ClassVar[bool] = True
 
     def init(self, position: Tree, noise: Tree) -> SGHMCState:
-        return SGHMCState(position, noise)
+        return SGHMCState(position, scale(jnp.sqrt(self.temperature), noise))
 
     def drift(self, state: SGHMCState, gradient) -> tuple[Tree, ...]:
         force = scale(-1.0, gradient(state.position))
@@ -70,8 +72,13 @@ class SGHMC(SecondOrder):
                 f"{step.name!r} does not correct for gradient_noise; choose a 'chen:' word, an Euler or 'nogin', or "
                 "leave it out."
             )
-        friction = float(np.min(self.friction))
-        limit = 4 * np.tanh(friction * h / 2) / h**2 if step.name == "nogin" else 2 * friction / h
+        if callable(self.temperature):
+            raise InputError("gradient_noise is corrected at one temperature only; write a number, or leave one out.")
+        friction = float(np.min(np.asarray(self.friction) * np.asarray(self.temperature)))
+        limit = 2 * friction / h
+        if step.name == "nogin":
+            each = np.tanh(np.asarray(self.friction) * h / 2) * np.asarray(self.temperature)
+            limit = 4 * float(np.min(each)) / h**2
         if not variance <= limit * (1 + 1e-6):  # the rounding of single precision
             raise InputError(
                 f"gradient_noise {variance:g} is more than the {limit:g} that {step.name!r} can take out of its own "
@@ -108,11 +115,13 @@ def kick_and_noise(dynamics, state, sub: Substep):
 
 
 def reduced_noise(dynamics, state, remaining: Callable) -> Tree:
-    """Amplitudes of the noise, whose variance `remaining` computes from the known variance of the gradient."""
+    """Amplitudes of noise of variance T: `remaining` computes that of noise of variance 1 from the known variance of
+    the gradient over T."""
     variances = spread(dynamics.gradient_noise, state.momentum)
     some = 1 - 8 * float(
         jnp.finfo(jnp.result_type(float)).eps
     )  # of the variance, lest rounding leaves less than nothing
+    some = some / dynamics.temperature
     return jax.tree.map(lambda variance, p: cast(jnp.sqrt(remaining(some * variance)), p), variances, state.momentum)
 
 

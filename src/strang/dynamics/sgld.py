@@ -1,16 +1,17 @@
-"""First-order Langevin dynamics (SGLD).   dθ = −∇Ũ(θ) dt + √2 dW
+"""First-order Langevin dynamics (SGLD).   dθ = −∇Ũ(θ) dt + √(2T) dW
 
-Keeps exp(−U(θ)). Welling & Teh 2011; Chen, Ding & Carin 2015, appendix A.
+Keeps exp(−U(θ)/T). Welling & Teh 2011; Chen, Ding & Carin 2015, appendix A.
 Paper: dθ = −½∇U dt + dW, but steps h and √(2h). We: the steps, because the text's algorithm and experiments use them;
 the step size of Welling & Teh is 2h (erratum A2).
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from strang.dynamics.fields import number
 from strang.integrators.words import Step
 from strang.util.trees import Tree, add, axpy, scale
 
@@ -25,13 +26,18 @@ class SGLDState(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class SGLD:
-    """Stochastic-gradient Langevin dynamics. It has no settings: friction is 1 by choice of the time unit.
+    """Stochastic-gradient Langevin dynamics. It has no friction: that is 1 by choice of the time unit.
+
+    Args:
+        temperature: T of the density exp(−U/T) that is sampled; one number, one per chain, or a schedule.
 
     Example:
         >>> state = SGLD().init(jnp.ones(2), jnp.zeros(2))
         >>> SGLD.steps["euler"](SGLD(), state, 0.1, lambda position: position, (jnp.zeros(2),)).position
         Array([0.9, 0.9], dtype=float32)
     """
+
+    temperature: Any = number(1.0, positive=True, example=0.8)
 
     alphabets: ClassVar[dict] = {}
     steps: ClassVar[dict]
@@ -51,10 +57,10 @@ class SGLD:
         return (scale(-1.0, gradient(state.base)),)
 
     def diffusion(self, state: SGLDState) -> tuple[Tree, ...]:
-        return (jax.tree.map(lambda x: jnp.full_like(x, jnp.sqrt(2.0)), state.base),)
+        return (jax.tree.map(lambda x: jnp.full_like(x, jnp.sqrt(2.0 * self.temperature)), state.base),)
 
     def energy(self, state: SGLDState, potential):
-        return potential(state.base)
+        return potential(state.base) / self.temperature
 
 
 def euler(dynamics, state: SGLDState, h, gradient, noise) -> SGLDState:

@@ -1,7 +1,7 @@
-"""Stochastic-gradient Nosé-Hoover thermostat.   dθ = p dt,   dp = −∇Ũ(θ) dt − ξ p dt + √(2D) dW,
-dξ = gain (p·p/n − 1) dt
+"""Stochastic-gradient Nosé-Hoover thermostat.   dθ = p dt,   dp = −∇Ũ(θ) dt − ξ p dt + √(2DT) dW,
+dξ = gain (p·p/n − T) dt
 
-Keeps exp(−U(θ) − p·p/2 − n (ξ − D)²/(2 gain)). Gradient noise of variance V raises the mean of ξ to D + hV/2 and
+Keeps exp(−(U(θ) + p·p/2 + n (ξ − D)²/(2 gain))/T). Gradient noise of variance V raises the mean of ξ to D + hV/2T and
 leaves the rest alone: V need not be known. Ding et al. 2014; Leimkuhler & Shang 2016.
 Paper: dξ without dt, and the density with +(ξ − D)²/2. We: as above, because only this is invariant (erratum A4).
 """
@@ -37,6 +37,7 @@ class SGNHT(SecondOrder):
         start: where ξ starts, by default at D. From there it rises slowly to D + hV/2 with gradient noise of variance
             V: start it there if V is known, or raise `gain`.
         thermostat: `scalar` for one ξ, or `coordinate` for one per coordinate.
+        temperature: T of the density exp(−U/T) that is sampled; one number, one per chain, or a schedule.
 
     Example:
         >>> SGNHT(friction=2.0).init(jnp.zeros(3), jnp.ones(3)).thermostat
@@ -47,11 +48,13 @@ class SGNHT(SecondOrder):
     gain: Any = number(1.0, positive=True, example=0.7)
     start: Any = number(None)
     thermostat: str = setting("scalar")
+    temperature: Any = number(1.0, positive=True, example=0.8)
 
     state: ClassVar[type] = SGNHTState
 
     def init(self, position: Tree, noise: Tree) -> SGNHTState:
         start = self.friction if self.start is None else self.start
+        noise = scale(jnp.sqrt(self.temperature), noise)
         if self.thermostat == "coordinate":
             return SGNHTState(position, noise, jax.tree.map(lambda x: jnp.full_like(x, start), position))
         return SGNHTState(position, noise, cast(start, jax.tree.leaves(position)[0]))
@@ -61,30 +64,30 @@ class SGNHT(SecondOrder):
         return state.momentum, force, self.excess(state.momentum)
 
     def energy(self, state: SGNHTState, potential):
-        """U(θ) + p·p/2 + n (ξ − D)²/(2 gain); with one ξ per coordinate, the sum of their (ξ − D)²/(2 gain)."""
+        """(U(θ) + p·p/2 + n (ξ − D)²/(2 gain))/T; with one ξ per coordinate, the sum of their (ξ − D)²/(2 gain)."""
         weight = 1 if self.thermostat == "coordinate" else size(state.momentum)
         squares = sum(jnp.sum((xi - self.friction) ** 2) for xi in jax.tree.leaves(state.thermostat))
-        return super().energy(state, potential) + weight * squares / (2 * self.gain)
+        return super().energy(state, potential) + weight * squares / (2 * self.gain * self.temperature)
 
     def each(self, factor: Tree, momentum: Tree) -> Tree:
         """factor p, with one factor for all coordinates or one per coordinate."""
         return multiply(factor, momentum) if self.thermostat == "coordinate" else scale(factor, momentum)
 
     def excess(self, momentum: Tree) -> Tree:
-        """dξ/dt = gain (temperature − 1)."""
+        """dξ/dt = gain (p·p/n − T)."""
         if self.thermostat == "coordinate":
-            return jax.tree.map(lambda p: cast(self.gain, p) * (p * p - 1), momentum)
-        temperature = dot(momentum, momentum) / size(momentum)
-        return cast(self.gain * (temperature - 1), jax.tree.leaves(momentum)[0])
+            return jax.tree.map(lambda p: cast(self.gain, p) * (p * p - cast(self.temperature, p)), momentum)
+        kinetic = dot(momentum, momentum) / size(momentum)
+        return cast(self.gain * (kinetic - self.temperature), jax.tree.leaves(momentum)[0])
 
 
 def adapt(dynamics, state, sub: Substep):
-    """dξ = gain (p·p/n − 1) dt."""
+    """dξ = gain (p·p/n − T) dt."""
     return state._replace(thermostat=axpy(sub.time, dynamics.excess(state.momentum), state.thermostat))
 
 
 def drift_and_adapt(dynamics, state, sub: Substep):
-    """dθ = p dt, dξ = gain (p·p/n − 1) dt."""
+    """dθ = p dt, dξ = gain (p·p/n − T) dt."""
     return drift(dynamics, adapt(dynamics, state, sub), sub)
 
 
@@ -124,7 +127,7 @@ def damp_and_noise_euler(dynamics, state, sub: Substep):
 
 
 def euler(dynamics, state, h, gradient, normals):
-    """Algorithm 3: p' = p − ξ p h − ∇Ũ(θ) h + √(2Dh) ζ, then θ' = θ + p' h, ξ' = ξ + gain (p'·p'/n − 1) h."""
+    """Algorithm 3: p' = p − ξ p h − ∇Ũ(θ) h + √(2Dh) ζ, then θ' = θ + p' h, ξ' = ξ + gain (p'·p'/n − T) h."""
     sub = Substep(h, gradient(state.position), normals, h)
     return drift_and_adapt(dynamics, kick_and_noise(dynamics, damp_euler(dynamics, state, sub), sub), sub)
 

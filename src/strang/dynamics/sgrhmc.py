@@ -1,8 +1,8 @@
 """Riemannian second-order Langevin dynamics (SGRHMC) with the user's metric G(θ).
 
-dθ = G⁻¹ p dt,   dp = (−∇Ũ − ½∇log det G + ν) dt − D G⁻¹ p dt + √(2D) dW,   ν_i = ½ p·G⁻¹ (∂_i G) G⁻¹ p
+dθ = G⁻¹ p dt,   dp = (−∇Ũ − ½T∇log det G + ν) dt − D G⁻¹ p dt + √(2DT) dW,   ν_i = ½ p·G⁻¹ (∂_i G) G⁻¹ p
 
-Keeps exp(−U(θ) − ½ log det G − ½ p·G⁻¹p), whose θ-marginal is the posterior. With G = 1 it is SGHMC.
+Keeps exp(−U(θ)/T − ½ log det G − ½ p·G⁻¹p/T), whose θ-marginal is the posterior. With G = 1 it is SGHMC.
 Paper (appendix J): ν is not defined. We: as above, because without it the θ-marginal is wrong (erratum A11).
 """
 
@@ -19,7 +19,7 @@ from strang.dynamics.fields import number, setting
 from strang.dynamics.sghmc import SGHMCState
 from strang.integrators.words import Piece, Substep
 from strang.util.errors import InputError, whole
-from strang.util.trees import Tree, add, axpy, cast, dot, same_shape, shapes, size
+from strang.util.trees import Tree, axpy, cast, dot, same_shape, scale, shapes, size
 
 
 def bowl(position: Tree) -> Tree:
@@ -42,6 +42,7 @@ class SGRHMC(SecondOrder):
             diagonal), or one symmetric positive definite matrix over the flattened position.
         friction: D; one number, or one per chain.
         iterations: fixed-point sweeps that solve the implicit flow of {G⁻¹p, ν}; each gains a factor of order h.
+        temperature: T of the density exp(−U/T) that is sampled; one number, one per chain, or a schedule.
 
     Example:
         >>> dynamics = SGRHMC(metric=lambda position: 1 + position**2)
@@ -52,10 +53,12 @@ class SGRHMC(SecondOrder):
     metric: Callable = setting(example=bowl, constant=constant_metric)
     friction: Any = number(10.0, positive=True, example=1.3)
     iterations: int = setting(6)
+    temperature: Any = number(1.0, positive=True, example=0.8)
 
     state: ClassVar[type] = SGHMCState
 
     def init(self, position: Tree, noise: Tree) -> SGHMCState:
+        noise = scale(jnp.sqrt(self.temperature), noise)
         momentum = self.apply(position, noise, lambda g, z: jnp.sqrt(g) * z, lambda g, z: jnp.linalg.cholesky(g) @ z)
         return SGHMCState(position, momentum)
 
@@ -65,11 +68,11 @@ class SGRHMC(SecondOrder):
         return velocity, axpy(-self.friction, velocity, force)
 
     def energy(self, state: SGHMCState, potential):
-        """U(θ) + ½ log det G + ½ p·G⁻¹p, where G⁻¹ is the linear map that `velocity` is, however G is written."""
+        """U(θ)/T + ½ log det G + ½ p·G⁻¹p/T, where G⁻¹ is the linear map that `velocity` is, however G is written."""
         flat, unravel = ravel_pytree(state.momentum)
         inverse = jax.jacfwd(lambda p: ravel_pytree(self.velocity(state.position, unravel(p)))[0])(flat)
         kinetic = dot(state.momentum, self.velocity(*state)) / 2
-        return potential(state.position) + kinetic - jnp.linalg.slogdet(inverse)[1] / 2
+        return (potential(state.position) + kinetic) / self.temperature - jnp.linalg.slogdet(inverse)[1] / 2
 
     @property
     def accuracy(self) -> int:
@@ -94,9 +97,9 @@ class SGRHMC(SecondOrder):
         if not positive:
             raise InputError("metric is not positive (definite, and symmetric if a matrix) at the start; write one.")
 
-    def temperature(self, state: SGHMCState):
-        """The temperature p·G⁻¹p/n, whose mean should be 1."""
-        return dot(state.momentum, self.velocity(*state)) / size(state.momentum)
+    def kinetic_temperature(self, state: SGHMCState):
+        """p·G⁻¹p/nT, whose mean should be 1."""
+        return dot(state.momentum, self.velocity(*state)) / (size(state.momentum) * self.temperature)
 
     def velocity(self, position: Tree, momentum: Tree) -> Tree:
         """G⁻¹ p."""
@@ -115,7 +118,7 @@ class SGRHMC(SecondOrder):
         return differentiate(lambda theta: -0.5 * dot(momentum, self.velocity(theta, momentum)), position)
 
     def slope(self, position: Tree, gradient: Tree) -> Tree:
-        """∇U + ½ ∇log det G. Of a matrix ∂ log det G = tr(G⁻¹ ∂G), since det G soon leaves single precision."""
+        """∇U + ½ T ∇log det G. Of a matrix ∂ log det G = tr(G⁻¹ ∂G), since det G soon leaves single precision."""
         here = self.metric(position)
         inverse = jnp.linalg.inv(here) if full(here, position) else None
 
@@ -125,7 +128,7 @@ class SGRHMC(SecondOrder):
                 return 0.5 * jnp.sum(inverse.T * metric)
             return 0.5 * sum(jnp.sum(jnp.log(g)) for g in jax.tree.leaves(metric))
 
-        return add(gradient, differentiate(half_log_volume, position))
+        return axpy(self.temperature, differentiate(half_log_volume, position), gradient)
 
 
 def full(metric: Tree, position: Tree) -> bool:
@@ -173,7 +176,7 @@ def damp_euler(dynamics, state, sub: Substep):
 
 
 def kick_and_noise(dynamics, state, sub: Substep):
-    """dp = −(∇Ũ + ½∇log det G) dt + √(2D) dW."""
+    """dp = −(∇Ũ + ½T∇log det G) dt + √(2DT) dW."""
     kicked = axpy(-sub.time, dynamics.slope(state.position, sub.gradient), state.momentum)
     return state._replace(momentum=axpy(jnp.sqrt(2 * dynamics.friction * sub.time), sub.noise[0], kicked))
 

@@ -1,6 +1,6 @@
-"""Riemannian first-order Langevin dynamics (SGRLD).   dθ = (−G⁻¹∇Ũ + ∇·G⁻¹) dt + √(2 G⁻¹) dW
+"""Riemannian first-order Langevin dynamics (SGRLD).   dθ = (−G⁻¹∇Ũ + T∇·G⁻¹) dt + √(2T G⁻¹) dW
 
-Keeps exp(−U(θ)) for any positive G(θ), here diagonal; with G = 1 it is SGLD. Patterson & Teh 2013, whose step size is
+Keeps exp(−U(θ)/T) for any positive G(θ), here diagonal; with G = 1 it is SGLD. Patterson & Teh 2013, whose step size is
 2h. With G⁻¹ = diag(θ) it suits positive parameters with a Gamma-like distribution, such as a topic's unnormalised
 word weights: steps are then larger where the parameter is, and mirrored at 0.
 """
@@ -45,6 +45,7 @@ class SGRLD:
             of which depends on its own coordinate alone. By default G⁻¹ = diag(θ).
         rate: B, for the integrator `cir`, which is exact where the drift is A − B θ with this B: for Gamma(A, B). One
             number, or one per chain.
+        temperature: T of the density exp(−U/T) that is sampled; one number, one per chain, or a schedule.
 
     Steps of Euler's kind are of order 1 where the density is smooth at 0. Where it has a pole there, they are far
     worse: for Gamma(0.3), whose mean `mirrored-euler` has 66 % too large at h = 0.1 and still 14 % at h = 0.0016, as if
@@ -58,6 +59,7 @@ class SGRLD:
 
     inverse_metric: Callable = setting(identity)
     rate: Any = number(0.0)
+    temperature: Any = number(1.0, positive=True, example=0.8)
 
     alphabets: ClassVar[dict] = {}
     steps: ClassVar[dict]
@@ -77,10 +79,11 @@ class SGRLD:
         """As G⁻¹ is elementwise, its divergence is its derivative along (1, ..., 1)."""
         position = state.position
         inverse, divergence = jax.jvp(self.inverse_metric, (position,), (jax.tree.map(jnp.ones_like, position),))
-        return (subtract(divergence, multiply(inverse, gradient(position))),)
+        return (subtract(scale(self.temperature, divergence), multiply(inverse, gradient(position))),)
 
     def diffusion(self, state: SGRLDState) -> tuple[Tree, ...]:
-        return (jax.tree.map(lambda inverse: jnp.sqrt(2 * inverse), self.inverse_metric(state.position)),)
+        twice = scale(2 * self.temperature, self.inverse_metric(state.position))
+        return (jax.tree.map(jnp.sqrt, twice),)
 
     def check_start(self, position: Tree) -> None:
         """Raises unless G⁻¹ is shaped like the position and each number of it depends on its own coordinate alone. Then
@@ -106,12 +109,13 @@ class SGRLD:
             )
 
     def energy(self, state: SGRLDState, potential):
-        return potential(state.position)
+        return potential(state.position) / self.temperature
 
 
 def euler(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDState:
-    """θ' = θ + h (−G⁻¹∇Ũ + ∇·G⁻¹) + √(2h G⁻¹) ξ."""
-    (drift,), (amplitude,) = dynamics.drift(state, gradient), dynamics.diffusion(state)
+    """θ' = θ + h (−G⁻¹∇Ũ + T∇·G⁻¹) + √(2hT G⁻¹) ξ."""
+    (drift,) = dynamics.drift(state, gradient)
+    amplitude = jax.tree.map(lambda inverse: jnp.sqrt(2 * inverse), dynamics.inverse_metric(state.position))
     increment = axpy(h, drift, scale(jnp.sqrt(h), multiply(amplitude, noise[0])))  # rounded less than one by one
     return SGRLDState(add(state.position, increment))
 
@@ -123,19 +127,21 @@ def mirrored_euler(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDStat
 
 def split(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDState:
     """Solves the noise alone exactly, then takes an Euler step of the drift, mirrored at 0. With G⁻¹ = diag(θ) the
-    noise moves √θ by √(h/2) ξ, in Stratonovich's sense, which leaves ½ less of drift. Numbers near 0 stay smaller than
-    by Euler's step, whose noise moves them to the order of h."""
+    noise moves √θ by √(hT/2) ξ, in Stratonovich's sense, which leaves ½T less of drift. Numbers near 0 stay smaller
+    than by Euler's step, whose noise moves them to the order of h."""
     if dynamics.inverse_metric is not identity:
         raise InputError("split solves the noise of G⁻¹ = diag(θ) only; write integrator='mirrored-euler'.")
     moved = jax.tree.map(
         lambda t, z: ((jnp.sqrt(t) + jnp.sqrt(h / 2) * z) ** 2).astype(t.dtype), state.position, noise[0]
     )
     (drift,) = dynamics.drift(SGRLDState(moved), gradient)
-    return SGRLDState(jax.tree.map(lambda t, d: jnp.abs(t + (h * (d - 0.5)).astype(t.dtype)), moved, drift))
+    less = dynamics.temperature / 2
+    return SGRLDState(jax.tree.map(lambda t, d: jnp.abs(t + (h * (d - less)).astype(t.dtype)), moved, drift))
 
 
 def cir(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDState:
-    """Solves dθ = (A − B θ) dt + √(2θ) dW exactly, the process of Cox, Ingersoll and Ross, with A − B θ the drift here.
+    """Solves dθ = (A − B θ) dt + √(2Tθ) dW exactly, the process of Cox, Ingersoll and Ross, with A − B θ the drift
+    here. θ/T has the drift A/T − B θ/T and the temperature 1, for which the rest is said.
 
     B is `rate`, and more where A would be negative. With c = (1 − e^−Bh)/B, θ' = c/2 times a noncentral χ² of 2A
     degrees of freedom and noncentrality 2 θ e^−Bh / c, which never leaves the positive numbers.
@@ -144,7 +150,9 @@ def cir(dynamics, state: SGRLDState, h, gradient, noise) -> SGRLDState:
         raise InputError("cir solves the metric G⁻¹ = diag(θ) only; write integrator='euler'.")
     (drift,) = dynamics.drift(state, gradient)
     solve = partial(solve_cir, h=h, rate=dynamics.rate)
-    return SGRLDState(jax.tree.map(solve, state.position, drift, *noise))
+    T = dynamics.temperature
+    moved = jax.tree.map(solve, scale(1 / T, state.position), scale(1 / T, drift), *noise)
+    return SGRLDState(scale(T, moved))
 
 
 def solve_cir(theta, drift, normal, *noise, h, rate):
@@ -174,5 +182,5 @@ SGRLD.steps = {
     "euler": Step("euler", euler, order=1, gradients=1, noises=1),
     "mirrored-euler": Step("mirrored-euler", mirrored_euler, order=1, gradients=1, noises=1, smooth=False),
     "split": Step("split", split, order=1, gradients=1, noises=1, smooth=False),
-    "cir": Step("cir", cir, order=1, gradients=1, noises=3, smooth=False),
+    "cir": Step("cir", cir, order=1, gradients=1, noises=3, smooth=False, own_temperature=True),
 }

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from strang.util.errors import InputError
-from strang.util.trees import Tree
+from strang.util.trees import Tree, scale
 
 Letters = tuple[tuple[str, float], ...]  # each letter of a word with its fraction of the step's time
 
@@ -75,6 +75,8 @@ class Step:
         smooth: whether the step is an analytic function of h and the state, as the certificate needs it.
         paths: which pieces of a Brownian path the normals are made of; by default equal ones, one after the other. Of
             interest only to chains that are to follow each other closely: the law of a step does not depend on it.
+        own_temperature: whether the function sees to the temperature of a dynamics itself. By default the normals that
+            it gets have the variance T, which is all there is to it where noise enters linearly.
 
     Example:
         >>> def drift(dynamics, state, h, gradient, noise):
@@ -91,11 +93,15 @@ class Step:
     smooth: bool = True
     paths: tuple[Path, ...] = ()
     position_order: int = 0
+    own_temperature: bool = False
 
     def __post_init__(self):
         object.__setattr__(self, "position_order", max(self.order, self.position_order))
 
     def __call__(self, dynamics, state, h, gradient, noise):
+        temperature = getattr(dynamics, "temperature", None)
+        if temperature is not None and not self.own_temperature:
+            noise = tuple(scale(jnp.sqrt(temperature), normals) for normals in noise)
         return self.function(dynamics, state, h, gradient, noise)
 
 

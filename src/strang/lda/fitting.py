@@ -202,7 +202,7 @@ class HeldOutObserver(Observer):
         averaging, key = step > self.job.steps // 2, [self.settings["seed"], step]
         before = sums.score if averaging else begin(self.test)
         scored = add_sample(self.test, before, phi, alpha=self.settings["alpha"], key=key)
-        temperature = getattr(self.job.inputs.dynamics, "temperature", None)
+        temperature = getattr(self.job.inputs.dynamics, "kinetic_temperature", None)
         measured = {
             "perplexity_last": perplexity(self.test, scored, last=True),
             "perplexity": perplexity(self.test, scored) if averaging else None,

@@ -85,11 +85,18 @@ class BNN:
         return self.prior_sd if isinstance(self.prior_sd, tuple) else (self.prior_sd,) * (len(self.widths) - 1)
 
     def log_prior(self, position):
-        density, total = PRIORS[self.prior], 0.0
-        for layer, sd in zip(position, self.layer_sds, strict=True):
-            total += jnp.sum(density(layer["weights"] * (sqrt(len(layer["weights"])) / sd)))
-            total += jnp.sum(density(layer["biases"] / sd))
-        return -total
+        scaled = jax.tree.map(jnp.divide, position, self.prior_scales(position))
+        return -sum(jnp.sum(PRIORS[self.prior](u)) for u in jax.tree.leaves(scaled))
+
+    def prior_scales(self, position: Tree) -> Tree:
+        """The scale of each number's prior, a tree like the position."""
+        return tuple(
+            {
+                "weights": jnp.full_like(layer["weights"], sd / sqrt(len(layer["weights"]))),
+                "biases": jnp.full_like(layer["biases"], sd),
+            }
+            for layer, sd in zip(position, self.layer_sds, strict=True)
+        )
 
     def logits(self, position, x):
         """The last layer's outputs, before softmax, for one input or for many along leading axes."""

@@ -121,7 +121,7 @@ def some_chains(job: Job, groups: slice) -> Job:
     own = slice(groups.start * stride, groups.stop * stride)
 
     def take(tree: Tree) -> Tree:
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf[own]), tree)
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf[own] if leaf.ndim else leaf), tree)
 
     chains, inputs = job.program.chains, jax.tree.map(jnp.asarray, job.inputs)
     schedule = inputs.schedule
@@ -131,6 +131,8 @@ def some_chains(job: Job, groups: slice) -> Job:
         else:
             schedule = jax.tree.map(lambda leaf: leaf[own] if leaf.ndim else leaf, schedule)
     inputs = inputs._replace(schedule=schedule, dynamics=take(inputs.dynamics) if job.program.grid else inputs.dynamics)
+    if job.program.own_coordinates:
+        inputs = inputs._replace(coordinates=take(inputs.coordinates))
     followers = jax.tree.map(lambda leaf: jnp.asarray(leaf[groups]), job.chain.companion)
     chain = along_chains(lambda leaf: leaf[own], job.chain._replace(companion=()))._replace(companion=followers)
     return replace(job, program=replace(job.program, chains=len(chain.alive)), inputs=inputs, chain=chain)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from strang.data.orders import Stream
+from strang.dynamics.fields import at_step, schedules
 from strang.sampling import averages
 from strang.util.trees import Tree, spread, zeros
 
@@ -59,7 +60,7 @@ def rounding(run) -> list[str]:
     """A line if a step moves a coordinate by few of its last digits, where sums are rounded to nothing."""
     if not run.alive.any():
         return []
-    dynamics = jax.tree.map(lambda x: jnp.ravel(x)[0], run.job.inputs.dynamics)
+    dynamics = jax.tree.map(lambda x: jnp.ravel(x)[0], at_step(run.job.inputs.dynamics, 1.0))
     h, chains = step_sizes(run)[1].min(), int(run.alive.sum())
 
     def movement(position):
@@ -137,7 +138,7 @@ def temperatures(run) -> np.ndarray | None:
     None.
     """
     dynamics, like = run.job.inputs.dynamics, run.gradient_noise
-    if hasattr(dynamics, "inverse_metric"):
+    if hasattr(dynamics, "inverse_metric") or schedules(dynamics):
         return None
     chains = run.job.program.chains if run.own_settings else 1
     noise = flat(like, 1)
@@ -153,7 +154,8 @@ def temperatures(run) -> np.ndarray | None:
 
     variance = jax.tree.map(known, spread(getattr(dynamics, "gradient_noise", 0.0), like), like)
     friction = np.reshape(np.asarray(getattr(dynamics, "friction", 1.0), float), (-1, 1))
-    excess = mean_steps(run)[:, None] * (noise - flat(variance, chains)) / (2 * friction)
+    temperature = np.reshape(np.asarray(getattr(dynamics, "temperature", 1.0), float), (-1, 1))
+    excess = mean_steps(run)[:, None] * (noise - flat(variance, chains)) / (2 * friction * temperature)
     thermostat = hasattr(dynamics, "thermostat")
     return (1 + excess) / (1 + excess.mean(1, keepdims=True)) if thermostat else 1 + excess
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from strang.dynamics.fields import PER_CHAIN, numbers
+from strang.dynamics.fields import PER_CHAIN, at_step, numbers, schedules
 from strang.run import arviz, check, health, order, predict, summary, verdict
 from strang.run.check import PredictiveCheck
 from strang.run.driver import Goal, Observer, Outcome, drive
@@ -23,7 +23,7 @@ from strang.sampling import averages
 from strang.sampling.estimates import Estimates, estimates, shares_noise
 from strang.sampling.record import Chain, positions_of
 from strang.sampling.request import MAX_STEPS, Job
-from strang.schedule import as_schedule
+from strang.schedule import as_schedule, counted
 from strang.storage.manifest import MAX_SERIES_VALUES
 from strang.storage.store import Store
 from strang.util.errors import InputError, whole
@@ -63,7 +63,8 @@ class Run:
         reasons: why it is not trusted, worst first.
         rhat: R-hat of the chains' batch means, coordinate by coordinate; about 1 where chains agree.
         each: averages and errors chain by chain.
-        samples: the thinned positions after burn-in, if `thin` was given: chain first, then draw.
+        samples: the thinned positions after burn-in, if `thin` was given: chain first, then draw; of schedules with
+            cycles those of cold ends.
         positions: where the chains are, chain first.
         temperature: the mean temperature of the momentum; should be 1, and is above where gradients are noisy. None
             for dynamics without momentum.
@@ -211,8 +212,14 @@ class Run:
     def samples(self) -> Tree:
         if self.job.thin is None or self.draws is None:
             return None
-        first = max(0, int(self.job.inputs.burn_in) // self.job.thin - self.first_draw)
-        return jax.tree.map(lambda draws: np.swapaxes(draws[first:], 0, 1), self.draws)
+        inputs, count = self.job.inputs, len(jax.tree.leaves(self.draws)[0])
+        first = max(0, int(inputs.burn_in) // self.job.thin - self.first_draw)
+        chosen: Any = slice(first, None)
+        numbers = self.job.thin * (self.first_draw + 1 + np.arange(first, count, dtype=float))
+        counts = counted((inputs.schedule, *schedules(inputs.dynamics).values()), jnp.asarray(numbers))
+        if counts is not None:
+            chosen = first + np.flatnonzero(np.asarray(counts))
+        return jax.tree.map(lambda draws: np.swapaxes(draws[chosen], 0, 1), self.draws)
 
     @property
     def positions(self) -> Tree:
@@ -475,8 +482,8 @@ def run_of(job: Job, outcome: Outcome, store: Store | None = None) -> Run:
 
 def temperatures(job: Job, chain: Chain) -> np.ndarray:
     """The temperature of each chain as it stands; NaN where the dynamics have no momentum."""
-    dynamics = job.inputs.dynamics
-    if not hasattr(dynamics, "temperature"):
+    dynamics = at_step(job.inputs.dynamics, jnp.asarray(float(max(1, int(chain.step)))))
+    if not hasattr(dynamics, "kinetic_temperature"):
         return np.full(len(chain.alive), np.nan)
     axis = 0 if job.program.grid else None
-    return np.asarray(jax.vmap(lambda d, state: d.temperature(state), (axis, 0))(dynamics, chain.state))
+    return np.asarray(jax.vmap(lambda d, state: d.kinetic_temperature(state), (axis, 0))(dynamics, chain.state))

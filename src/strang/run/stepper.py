@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from strang.data.batches import Batch
 from strang.dynamics.base import Dynamics
+from strang.dynamics.fields import at_step
 from strang.gradients.full import batch_gradient
 from strang.integrators.words import Step, spell
 from strang.models.base import Posterior
@@ -100,6 +101,8 @@ def no_rows() -> Tree:
 def begin(code: Code, dynamics, keys, positions: Tree) -> Chain:
     """Chains at step 0, their positions along the leading axis."""
 
+    dynamics = at_step(dynamics, jnp.asarray(1.0))
+
     def one(dynamics, key, position):
         return dynamics.init(position, random.normals(key, jnp.uint32(0), position, 1)[0])
 
@@ -112,6 +115,7 @@ def begin(code: Code, dynamics, keys, positions: Tree) -> Chain:
 def advance(code: Code, dynamics, schedule, chain: Chain, batch: Batch) -> Chain:
     """One step of all chains with one batch."""
     h = schedule((chain.step + 1).astype(float))
+    dynamics = at_step(dynamics, (chain.step + 1).astype(float))
 
     def one(dynamics, state, h, noise_key, model_key):
         normals = random.normals(noise_key, chain.step, state.position, code.step.noises)

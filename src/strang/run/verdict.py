@@ -200,8 +200,11 @@ def unmeasured(run) -> list[str]:
 
 
 def configurational_temperature(run) -> tuple[float, float]:
-    """The mean of (z − centre) ∂U/∂z over coordinates, chains and the times it was measured at, and its standard error;
-    NaN where it was not."""
+    """The mean of (z − centre) ∂U/∂z over coordinates, chains and the times it was measured at, in units of the
+    dynamics' temperature, and its standard error; NaN where it was not, or where the temperature changes."""
+    temperature = getattr(run.job.inputs.dynamics, "temperature", 1.0)
+    if callable(temperature) or np.ndim(temperature):
+        return np.nan, np.nan
     each = np.asarray(run.chain.measured, float)[run.alive]
     count = each.sum()
     if not each.size or each.max() < MIN_MEASURED:
@@ -211,4 +214,5 @@ def configurational_temperature(run) -> tuple[float, float]:
         for tree in run.chain.virial
     )
     variance = np.maximum(squares - total**2, 0)
-    return float(total.mean()), float(np.sqrt(variance.sum() / count) / len(total))
+    T = float(temperature)
+    return float(total.mean()) / T, float(np.sqrt(variance.sum() / count) / len(total)) / T

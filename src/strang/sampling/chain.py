@@ -17,7 +17,17 @@ from strang.data.orders import Stream
 from strang.gradients.variance import Measured, noise_variance, split_variance
 from strang.sampling import averages, companion
 from strang.sampling.draws import draw
-from strang.sampling.record import Chain, Inputs, Program, estimator_of, input_axes, observe, positions_of
+from strang.sampling.record import (
+    Chain,
+    Inputs,
+    Program,
+    averaging_weight,
+    estimator_of,
+    input_axes,
+    inputs_at,
+    observe,
+    positions_of,
+)
 from strang.sampling.step import make_step
 from strang.util import random
 from strang.util.trees import Tree, multiply, subtract, zeros
@@ -29,6 +39,7 @@ SUM_BLOCK = averages.LONGEST_BLOCK  # steps after which the gradient's variance 
 def begin(program: Program, inputs: Inputs, keys, positions: Tree) -> Chain:
     """Chains at step 0, their positions along the leading axis."""
     axis = 0 if program.grid else None
+    inputs = inputs_at(inputs, jnp.uint32(1))
 
     def one(inputs, dynamics, key, position):
         normals = random.normals(key, jnp.uint32(0), position, 1)[0]
@@ -48,7 +59,8 @@ def begin(program: Program, inputs: Inputs, keys, positions: Tree) -> Chain:
 def advance(program: Program, inputs: Inputs, chain: Chain, stop, trace: Tree = None, thin=1):
     """The chains after step `stop`, and in `trace` (if given) the positions after every `thin` steps of this call."""
     if program.grid:
-        inputs = inputs._replace(dynamics=jax.tree.map(program.exchange.own, inputs.dynamics))
+        own = jax.tree.map(lambda x: program.exchange.own(x) if x.ndim else x, inputs.dynamics)  # but for schedules
+        inputs = inputs._replace(dynamics=own)
     if program.own_coordinates:
         inputs = inputs._replace(coordinates=jax.tree.map(program.exchange.own, inputs.coordinates))
     thinning = chain.step, jnp.uint32(thin)
@@ -107,9 +119,9 @@ def run_steps(program: Program, inputs: Inputs, chain: Chain, count, trace, thin
         drawn = jax.tree.map(lambda x: x[0 if program.draw_block == 1 else i], draws)
         h = inputs.schedule(l.astype(float))
         h = program.exchange.own(h) if h.ndim else h
-        state, carried, finite, values = make_step(program, inputs, l, h, state, carried, drawn)
+        state, carried, finite, values = make_step(program, inputs_at(inputs, l), l, h, state, carried, drawn)
         diverged_at = jnp.where(finite | (diverged_at > 0), diverged_at, l)
-        weight = jnp.where(l > inputs.burn_in, h, 0.0)
+        weight = averaging_weight(inputs, l, h)
         sums = averages.accumulate(sums, weight, values)
         if trace is not None:
             slot = (l - begin - 1) // thin

@@ -17,7 +17,7 @@ from strang.data.batches import Data
 from strang.integrators.coupling import combine
 from strang.sampling import averages
 from strang.sampling.draws import Draws, draw_axes, draw_batches, materialise
-from strang.sampling.record import Chain, Companion, Inputs, Program
+from strang.sampling.record import Chain, Companion, Inputs, Program, averaging_weight, inputs_at
 from strang.sampling.step import make_step
 from strang.util import random
 from strang.util.trees import Tree, subtract
@@ -78,6 +78,7 @@ def take_step(
     program: Program, inputs: Inputs, l, i, draws: Draws, coarse: CoarseDraws, values: Tree, companion: Companion
 ) -> Companion:
     """One step of the companions. What is averaged of the chains is `values`."""
+    given, inputs = inputs, inputs_at(inputs, l)
     data, place = inputs.data, 0 if program.draw_block == 1 else i
     axes = draw_axes(program, data)
     h = inputs.schedule(l.astype(float)) + inputs.schedule(l.astype(float) - 1)
@@ -102,7 +103,7 @@ def take_step(
     state, carried, finite, own = make_step(
         program, inputs, l // 2, h, companion.state, companion.carried, drawn._replace(normals=normals)
     )
-    weight = jnp.where(l > inputs.burn_in, h, 0.0)
+    weight = averaging_weight(given, l, h)
     difference = subtract(compared(own), some(program, compared(values))) | {"weight": own["weight"]}
     average = companion.difference
     average = averages.put_back(average, averages.accumulate(averages.open_block(average), weight, difference))

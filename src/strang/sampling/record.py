@@ -9,11 +9,13 @@ import jax.numpy as jnp
 
 from strang.coordinates import InCoordinates
 from strang.data.batches import Data
+from strang.dynamics.fields import at_step, schedules
 from strang.integrators.words import Step
 from strang.models.base import natural
 from strang.sampling import averages
 from strang.sampling.averages import Average
 from strang.sampling.exchange import Exchange
+from strang.schedule import counted
 from strang.util import random
 from strang.util.trees import Tree, size
 
@@ -92,6 +94,18 @@ def positions_of(program: Program, inputs: Inputs, states) -> Tree:
     return jax.vmap(partial(position_of, program), (input_axes(program), 0))(inputs, states)
 
 
+def inputs_at(inputs: Inputs, l) -> Inputs:
+    """The inputs with the numbers that the dynamics has at step l."""
+    return inputs._replace(dynamics=at_step(inputs.dynamics, l.astype(float)))
+
+
+def averaging_weight(inputs: Inputs, l, h) -> jax.Array:
+    """The weight of step l in averages: h after burn-in, where the schedules say that it counts."""
+    counts = counted((inputs.schedule, *schedules(inputs.dynamics).values()), l.astype(float))
+    after = l > inputs.burn_in
+    return jnp.where(after if counts is None else after & counts, h, 0.0)
+
+
 def position_of(program: Program, inputs: Inputs, state) -> Tree:
     """What a user sees of one chain."""
     position = state.position if inputs.coordinates is None else inputs.coordinates(state.position)
@@ -110,8 +124,8 @@ def observe(program: Program, inputs: Inputs, dynamics, state) -> Tree:
         values["average"] = jax.tree.map(jnp.asarray, program.average(position_of(program, inputs, state)))
     if inputs.reference is not None:
         values["square"] = jax.tree.map(lambda x, r: (x - r) ** 2, values["average"], inputs.reference)
-    if hasattr(dynamics, "temperature"):
-        values["temperature"] = dynamics.temperature(state)
+    if hasattr(dynamics, "kinetic_temperature"):
+        values["temperature"] = dynamics.kinetic_temperature(state)
     if inputs.reference is not None and hasattr(dynamics, "heat") and 1 < size(state.position) <= MAX_COORDINATES:
         values["heat"] = dynamics.heat(state)
     widest = jnp.result_type(jnp.float32, *jax.tree.leaves(values))  # which the weights' sum must not be behind

@@ -14,7 +14,7 @@ from strang.coordinates import make as make_coordinates
 from strang.data.batches import Data
 from strang.data.orders import Undecided
 from strang.dynamics.base import Dynamics
-from strang.dynamics.fields import PER_CHAIN, PER_COORDINATE, numbers
+from strang.dynamics.fields import PER_CHAIN, PER_COORDINATE, numbers, schedules
 from strang.gradients.estimators import SVRG, ControlVariate, Latent, Minibatch
 from strang.gradients.full import log_likelihood
 from strang.integrators.words import spell
@@ -116,7 +116,7 @@ def prepare(
     stride = check_coupled(estimator, chains, coupled, mesh[0])
     step = spell(dynamics, dynamics.default_integrator if integrator is None else integrator)
     schedule = as_schedule(step_size, steps, chains)
-    dynamics, grid = spread_over_chains(dynamics, chains)
+    dynamics, grid = spread_over_chains(dynamics, chains, steps)
     check_memory(model, init, chains)
     keys = random.chain_keys(seed, chains)
     positions = first_positions(model, init, keys) if starts is None else jax.tree.map(jnp.asarray, starts)
@@ -310,11 +310,15 @@ def check_memory(model, init, chains: int) -> None:
     check_fits(f"chains is {chains}: {chains:,} chains", total)
 
 
-def spread_over_chains(dynamics, chains: int):
-    """The dynamics with one number per chain everywhere if any of its numbers differs between chains."""
+def spread_over_chains(dynamics, chains: int, steps: int = MAX_STEPS):
+    """The dynamics with one number per chain everywhere if any of its numbers differs between chains; numbers that are
+    functions of the step are schedules."""
+    changing = {name: as_schedule(value, steps, 1, name) for name, value in schedules(dynamics).items()}
+    dynamics = replace(dynamics, **changing)
     single = {name: value for name, value in numbers(dynamics, PER_CHAIN).items() if value is not None}
+    single = {name: value for name, value in single.items() if name not in changing}
     positive = {f.name for f in fields(dynamics) if f.metadata.get("positive")}
-    for name in positive - set(single):
+    for name in positive - set(single) - set(changing):
         raise InputError(f"{name} is None; it must be a positive number.")
     for name, value in single.items():
         kind = np.asarray(value).dtype.kind

@@ -95,7 +95,8 @@ def variance_ratio(step: Step, dynamics: Any, precision: Any, h: Any, gradient_n
     """
     form = closed_form(step, dynamics)
     known = dynamics.gradient_noise if form.corrected else 0.0
-    return form.variance_ratio(getattr(dynamics, "friction", 1.0), precision, h, gradient_noise - known)
+    excess = (gradient_noise - known) / getattr(dynamics, "temperature", 1.0)  # a step at T = 1 in units of √T
+    return form.variance_ratio(getattr(dynamics, "friction", 1.0), precision, h, excess)
 
 
 def stability_limit(step: Step, dynamics: Any, precision: float) -> float:

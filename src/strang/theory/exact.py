@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.linalg import matrix_power
 
@@ -79,8 +80,12 @@ def chain_maps(steps: Linear, weights: np.ndarray, period: Period, posterior: Po
 
 def initial_moments(dynamics: Any, mean: float, variance: float) -> np.ndarray:
     """The moments of the centred start: those after a step that forgets where it came from."""
-    center = np.array(dynamics.init(mean, 0.0), float)
-    noise = np.array([dynamics.init(np.sqrt(variance), 0.0), dynamics.init(0.0, 1.0)], float).T
+    with jax.enable_x64(True):
+        center, spread, kick = (
+            np.array(dynamics.init(*map(jnp.asarray, given)), float)
+            for given in ((float(mean), 0.0), (float(np.sqrt(variance)), 0.0), (0.0, 1.0))
+        )
+    noise = np.array([spread, kick]).T
     forget = Linear(np.zeros((1, 1, len(center), len(center))), center[None, None], noise[None, None])
     once = Period(np.zeros(1), np.ones(1), np.zeros((1, 0)))
     nowhere = np.eye(layout_of(len(center) + 1).size)[0]
@@ -181,6 +186,7 @@ def finite_time(
     order = make_order(len(data), batch_size, batch_order, replacement=replacement)
     stops = check_stops([steps] if at is None else at, burn_in, steps)
     target = posterior(data, prior_var, noise_var)
+    target = target._replace(precision=target.precision / float(getattr(dynamics, "temperature", 1.0)))
     if order.full or order.independent:
         repeats = isinstance(order, Independent) and order.replacement
         period = independent_period(data, order.batch_size, repeats, prior_var, noise_var, BLOCK)

@@ -37,7 +37,7 @@ def linearise(step: Any, dynamics: Any, precision: float, h: Any) -> Linear:
 
     Args:
         step, dynamics: a step from `strang.spell`, and its dynamics with its numbers.
-        precision: K of the target N(0, 1/K).
+        precision: K of the target N(0, T/K).
         h: a step size or an array of them, real or complex.
 
     Returns:
@@ -145,7 +145,8 @@ def variance_ratio(step: Any, dynamics: Any, precision: float, h: Any, gradient_
         >>> round(float(ratio), 12)  # 1/(1 - hK/2)
         1.333333333333
     """
-    return precision * covariance(linearise(step, dynamics, precision, h), gradient_noise)[..., 0, 0]
+    found = covariance(linearise(step, dynamics, precision, h), gradient_noise)[..., 0, 0]
+    return precision * found / getattr(dynamics, "temperature", 1.0)
 
 
 def spectral_radius(step: Any, dynamics: Any, precision: float, h: Any) -> np.ndarray:

@@ -192,4 +192,4 @@ def euler_maruyama(dynamics, state, h, gradient, noise):
     return dynamics.at(*unravel(flat + h * drift + jnp.sqrt(h) * amplitude * noise[0]))
 
 
-EULER = Step("euler-maruyama", euler_maruyama, order=1, gradients=1, noises=1)
+EULER = Step("euler-maruyama", euler_maruyama, order=1, gradients=1, noises=1, own_temperature=True)

@@ -1,0 +1,110 @@
+"""The network of an estimator: the built-in layers of units, or a module of Flax NNX or Equinox, as one thing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from strang.models.bnn import BNN, log_density
+from strang.models.networks import from_equinox, from_nnx
+from strang.util.errors import InputError, choose
+from strang.util.trees import Tree
+
+ACTIVATIONS: dict[str, Callable] = {
+    "tanh": jnp.tanh,
+    "silu": jax.nn.silu,
+    "gelu": jax.nn.gelu,
+    "relu": jax.nn.relu,
+}
+
+
+@dataclass(frozen=True)
+class Net:
+    """What is sampled, and what it predicts.
+
+    Attributes:
+        model: the posterior over positions.
+        output: `classes` or `number`.
+        outputs: a function of (position, x), the last layer's outputs for many rows.
+        starts: a function from one `jax.random` key per start to random positions, which lead with starts.
+    """
+
+    model: Any
+    output: str
+    outputs: Callable
+    starts: Callable
+
+
+def built_in(
+    widths: tuple[int, ...], *, output: str, activation: str | Callable, prior: str, prior_sd: float | tuple
+) -> Net:
+    """Layers of units."""
+    if not callable(activation) and activation not in ACTIVATIONS:
+        raise choose("activation", activation, ACTIVATIONS)
+    function = activation if callable(activation) else ACTIVATIONS[activation]
+    model = BNN(widths, prior_sd, function, prior, output)
+    return Net(model, output, model.logits, jax.vmap(model.init))
+
+
+def from_module(network: Any, *, output: str, outputs: int, prior_sd: float, x: np.ndarray) -> Net:
+    """A module of Flax NNX, which is called with many rows, or of Equinox, with one; or a function from a `jax.random`
+    key to one. Starts are what the function gives; of a module, its numbers in random order, array by array."""
+    is_function = not is_module(network) and callable(network)
+    module = network(jax.random.key(0)) if is_function else network
+    equinox = is_equinox(module)
+
+    def call(module, x):
+        return jax.vmap(module)(x) if equinox else module(x)
+
+    def likelihood(module, rows):
+        return jax.vmap(lambda out, y: log_density(output, out, y))(call(module, rows[0]), rows[1])
+
+    make = from_equinox if equinox else from_nnx
+    model = make(module, batch_log_likelihood=likelihood, prior=prior_sd)
+
+    def predict(position, x):
+        return call(model.module(position), x)
+
+    def starts(keys):
+        if is_function:
+            each = [model.position(network(key)) for key in keys]
+            return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+        return jax.vmap(lambda key: shuffled(model.init, key))(keys)
+
+    shape = jax.eval_shape(predict, model.init, jnp.asarray(x[:2], jnp.float32)).shape
+    if shape != (2, outputs):
+        what = "one number for each class" if output == "classes" else "2 numbers, the mean and the noise"
+        raise InputError(
+            f"the network gives {shape} for an input of shape {x[:2].shape}; it must give {what}: (2, {outputs})."
+        )
+    return Net(model, output, predict, starts)
+
+
+def is_module(network: Any) -> bool:
+    """Whether it is an instance of a network library's class, rather than a function that makes one."""
+    homes = [base.__module__ for base in type(network).__mro__]
+    return any(home.partition(".")[0] in ("flax", "equinox") for home in homes)
+
+
+def is_equinox(module: Any) -> bool:
+    return any(base.__module__.startswith("equinox") for base in type(module).__mro__)
+
+
+def shuffled(position: Tree, key) -> Tree:
+    """The numbers of each array in random order."""
+    leaves, structure = jax.tree.flatten(position)
+    keys = jax.random.split(key, len(leaves))
+    mixed = [jax.random.permutation(k, x.ravel()).reshape(x.shape) for k, x in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(structure, mixed)
+
+
+def prior_scales(model: Any, position: Tree) -> Tree:
+    """The scale of each number's prior: as the model says, or from its curvature, since the numbers are independent."""
+    if hasattr(model, "prior_scales"):
+        return model.prior_scales(position)
+    ones = jax.tree.map(jnp.ones_like, position)
+    curvature = jax.jvp(jax.grad(lambda theta: -model.log_prior(theta)), (position,), (ones,))[1]
+    return jax.tree.map(lambda c: jax.lax.rsqrt(jnp.maximum(c, 1e-12)), curvature)
