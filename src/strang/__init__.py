@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from strang.integrators.words import spell as spell
     from strang.lda.estimator import LDA as LDA
     from strang.models import Model as Model
+    from strang.nn.estimator import BNNClassifier as BNNClassifier
+    from strang.nn.estimator import BNNRegressor as BNNRegressor
     from strang.run import DisagreementWarning as DisagreementWarning
     from strang.run import DivergenceWarning as DivergenceWarning
     from strang.run import Run as Run
@@ -63,6 +65,7 @@ _HOMES = {
     **dict.fromkeys(("DisagreementWarning", "DivergenceWarning", "Run", "Stepper", "TrustWarning"), "strang.run"),
     **dict.fromkeys(("blocks", "cluster", "sample"), "strang.run"),
     **dict.fromkeys(("Tuning", "tune"), "strang.tuning"),
+    **dict.fromkeys(("BNNClassifier", "BNNRegressor"), "strang.nn.estimator"),
     "InputError": "strang.util.errors",
     "LDA": "strang.lda.estimator",
     "Model": "strang.models",

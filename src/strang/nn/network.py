@@ -1,13 +1,15 @@
 """The network of an estimator: the built-in layers of units, or a module of Flax NNX or Equinox, as one thing."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from strang.models.base import Model, log_likelihoods
 from strang.models.bnn import BNN, log_density
 from strang.models.networks import from_equinox, from_nnx
 from strang.util.errors import InputError, choose
@@ -38,6 +40,16 @@ class Net:
     starts: Callable
 
 
+@dataclass(frozen=True)
+class Logits:
+    """The outputs of built-in networks; equal ones share a compilation."""
+
+    model: BNN
+
+    def __call__(self, position: Tree, x):
+        return self.model.logits(position, x)
+
+
 def built_in(
     widths: tuple[int, ...], *, output: str, activation: str | Callable, prior: str, prior_sd: float | tuple
 ) -> Net:
@@ -46,7 +58,7 @@ def built_in(
         raise choose("activation", activation, ACTIVATIONS)
     function = activation if callable(activation) else ACTIVATIONS[activation]
     model = BNN(widths, prior_sd, function, prior, output)
-    return Net(model, output, model.logits, jax.vmap(model.init))
+    return Net(model, output, Logits(model), jax.vmap(model.init))
 
 
 def from_module(network: Any, *, output: str, outputs: int, prior_sd: float, x: np.ndarray) -> Net:
@@ -81,6 +93,19 @@ def from_module(network: Any, *, output: str, outputs: int, prior_sd: float, x: 
             f"the network gives {shape} for an input of shape {x[:2].shape}; it must give {what}: (2, {outputs})."
         )
     return Net(model, output, predict, starts)
+
+
+def scaled(net: Net, centre: np.ndarray, spread: np.ndarray) -> Net:
+    """The same network of inputs as they are on disk, which are standardised where they are used."""
+    model = Model(
+        net.model.log_prior,
+        init=net.model.init,
+        batch_log_likelihood=lambda position, rows: log_likelihoods(
+            net.model, position, ((rows[0] - centre) / spread, rows[1])
+        ),
+    )
+    object.__setattr__(model, "prior_scales", partial(prior_scales, net.model))
+    return replace(net, model=model, outputs=lambda position, x: net.outputs(position, (x - centre) / spread))
 
 
 def is_module(network: Any) -> bool:

@@ -23,6 +23,7 @@ from strang.util.progress import bar
 from strang.util.trees import Tree
 
 CHUNK = 1024  # held-out rows that are looked at together
+MIN_GAIN = 1e-3  # nats per held-out row by which a look must be better for the search to go on
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Search(NamedTuple):
     mean: Tree  # of the weights
     best: Tree
     loss: jax.Array  # of the best, per held-out row
-    stale: jax.Array  # looks since
+    stale: jax.Array  # looks since it became clearly better
 
 
 def held_out(size: int, starts: int, fraction: float, most: int, seed: int) -> np.ndarray:
@@ -109,7 +110,8 @@ def one_look(recipe: Recipe, data: Data, looks, held, key, position, optimiser, 
     better = found < loss
     chosen = jax.tree.map(lambda x, m: jnp.where(losses[1] <= losses[0], m, x), position, mean)
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), chosen, best)
-    return position, optimiser, mean, best, jnp.minimum(found, loss), jnp.where(better, 0, stale + 1)
+    stale = jnp.where(found < loss - MIN_GAIN, 0, stale + 1)
+    return position, optimiser, mean, best, jnp.minimum(found, loss), stale
 
 
 def learnt_number(place, held):

@@ -1,0 +1,140 @@
+"""A fit: optimised starts, chains that settle about each, draws, and what is known of their health."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from strang.data.batches import Data, arrays, files
+from strang.nn.health import Health, health_of
+from strang.nn.network import Net
+from strang.nn.sampling import WORD, Plan, probe_of, sample, settle
+from strang.nn.saved import Folder
+from strang.nn.settings import HELD_OUT, LOOKS, MOST_HELD_OUT, PATIENCE, Settings
+from strang.nn.starts import Recipe, Search, optimise
+from strang.util.errors import InputError
+from strang.util.progress import bar
+from strang.util.trees import Tree
+
+PROBED = 32  # rows at which chains are compared
+WEIGHT_DECAY = 1e-4
+OPTIMISING = 0.4  # of the seconds of a fit, at most
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What came out of a fit.
+
+    Attributes:
+        draws: positions, start first, then draw.
+        starts: the optimised positions, from which chains began.
+        positions: where the chains are.
+        health: what is known of it.
+        held_out_nll: of each start.
+    """
+
+    draws: Tree
+    starts: Tree
+    positions: Tree
+    health: Health
+    held_out_nll: np.ndarray
+    search_steps: int
+    step_size: float
+    friction: float
+    integrator: str = WORD
+
+    @property
+    def draws_each(self) -> int:
+        return int(jax.tree.leaves(self.draws)[0].shape[1])
+
+    def flat_draws(self) -> Tree:
+        """The draws of all chains, along one leading axis."""
+        return jax.tree.map(lambda x: np.asarray(x).reshape(-1, *x.shape[2:]), self.draws)
+
+
+def data_of(rows: tuple[np.ndarray, np.ndarray], batch_size: int | None) -> Data:
+    """Rows in memory, or on disk where the inputs are."""
+    order: dict[str, Any] = {"batch_order": "full"}
+    if batch_size is not None:
+        order = {"batch_order": "symmetric", "batch_size": batch_size}
+    x, y = rows
+    return files((x, y), **order) if isinstance(x, np.memmap) else arrays((x, y), **order)
+
+
+def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Settings, before: Any = None) -> Fitted:
+    """Fit a network to rows of (x, target); `before` is a fit whose chains go on."""
+    begun = time.perf_counter()
+    folder = None if settings.store is None else Folder(settings.store, settings, rows)
+    everything, data = data_of(rows, None), data_of(rows, settings.batch_size)
+    everything.verify()
+    if before is None:
+        found = search(net, everything, settings, begun, folder)
+        starts, held_out, made = found.best, np.asarray(found.loss, float), int(found.looks) * settings.every
+    else:
+        starts, held_out, made = before.positions, before.held_out_nll, 0
+    plan = Plan(settings.steps, settings.settling, settings.draws, settings.temperature, settings.seed)
+    chosen = np.linspace(0, settings.rows - 1, min(PROBED, settings.rows)).round().astype(int)
+    probe = probe_of(net, np.asarray(rows[0][chosen], np.float32))
+    settled = None if folder is None else folder.load_settled(starts)
+    if settled is None:
+        with bar(5, "settling", settings.progress) as show:
+            settled = settle(net, data, everything, starts, plan, probe, show)
+        if folder is not None:
+            folder.save_settled(settled)
+    deadline = None if settings.seconds is None else begun + settings.seconds
+    store = None if folder is None else folder.path / "chains"
+    run = sample(net, data, settled, plan, probe, store=store, deadline=deadline, progress=settings.progress)
+    if not run.alive.any():
+        raise InputError("all chains diverged; give more rows, or write a smaller prior_sd.")
+    alive = np.flatnonzero(run.alive)
+    draws = jax.tree.map(lambda x: np.asarray(x)[alive], run.samples)
+    if jax.tree.leaves(draws)[0].shape[1] == 0:
+        raise InputError("the time was up before the first draw; write more seconds, or fewer steps.")
+    return Fitted(
+        draws=draws,
+        starts=jax.tree.map(np.asarray, starts),
+        positions=jax.tree.map(np.asarray, run.positions),
+        health=health_of(run, starts),
+        held_out_nll=held_out,
+        search_steps=made,
+        step_size=settled.step_size,
+        friction=settled.friction,
+    )
+
+
+def continued(before: Fitted) -> Any:
+    """`fit_network` from where the chains of a fit are."""
+
+    def run(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Settings) -> Fitted:
+        return fit_network(net, rows, settings, before)
+
+    return run
+
+
+def search(net: Net, data: Data, settings: Settings, begun: float, folder: Folder | None) -> Search:
+    """The optimised starts."""
+    recipe = Recipe(
+        net.model,
+        settings.optimiser_batch,
+        settings.learning_rate,
+        WEIGHT_DECAY,
+        settings.every,
+        window=float(min(100, settings.every)),
+    )
+    keys = jax.random.split(jax.random.key(settings.seed), settings.starts)
+    return optimise(
+        recipe,
+        data,
+        jax.tree.map(jnp.asarray, net.starts(keys)),
+        seed=settings.seed,
+        fraction=HELD_OUT,
+        most_rows=MOST_HELD_OUT,
+        patience=PATIENCE,
+        most=LOOKS,
+        deadline=None if settings.seconds is None else begun + OPTIMISING * settings.seconds,
+        saved=folder,
+        progress=settings.progress,
+    )

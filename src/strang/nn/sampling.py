@@ -1,0 +1,191 @@
+"""Local sampling about optimised starts, by Strang's own engine: one chain per start, in coordinates of its own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from strang.data.batches import Data
+from strang.dynamics.sghmc import SGHMC
+from strang.models.bnn import Normal, forecast
+from strang.nn.local import Frame, frame
+from strang.nn.network import Net
+from strang.run.api import request
+from strang.run.goal import GoalObserver
+from strang.run.result import Run, finish
+from strang.sampling import averages
+from strang.sampling.request import Job
+from strang.storage.store import Store
+from strang.util.trees import Tree
+
+WORD = "leimkuhler:BAOA"  # one gradient per step
+LONGEST_STEP, CALMER, BOLDER = 0.4, 0.4, 1.5  # of a unit of time in which the stiffest direction turns by one radian
+HOT = 1.15  # temperature of a layer, beyond its error, at which the step is made smaller
+PHASES, ATTEMPTS = 5, 12  # of settling, and how often one may begin anew with smaller steps
+FORGETTING = 10.0  # times that a chain's momentum is forgotten in a run, at least
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked of the chains."""
+
+    steps: int  # of each chain that are averaged
+    settling: int  # before
+    draws: int  # of each chain that are kept
+    temperature: float
+    seed: int
+
+    @property
+    def thin(self) -> int:
+        return max(1, self.steps // self.draws)
+
+
+class Settled(NamedTuple):
+    """Where the averaged part begins, and all that is frozen in it."""
+
+    frame: Frame
+    step_size: float
+    friction: float
+    heat: dict[str, float]  # the temperature of each layer, in the last phase
+
+    @property
+    def positions(self) -> Tree:
+        return self.frame.coordinates.centre
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What is averaged on the way: the forecast at a few rows, by which chains are compared."""
+
+    net: Net
+    numbers: bytes  # of the rows, in single precision: equal ones share a compilation
+    shape: tuple[int, ...]
+
+    def __call__(self, position: Tree):
+        rows = np.frombuffer(self.numbers, np.float32).reshape(self.shape)
+        found = forecast(self.net.output, self.net.outputs(position, rows))
+        return {"mean": found.mean, "sd": found.sd} if isinstance(found, Normal) else {"probability": found}
+
+
+def probe_of(net: Net, rows: np.ndarray) -> Probe:
+    """A probe at these rows."""
+    return Probe(net, np.ascontiguousarray(rows, np.float32).tobytes(), rows.shape)
+
+
+def friction_of(width: np.ndarray, h: float, steps: int) -> float:
+    """The friction with which a chain crosses the prior about as fast as it can, and forgets often enough."""
+    return float(np.clip(1 / np.median(width), FORGETTING / (h * steps), 1.0))
+
+
+def job_of(net: Net, data: Data, plan: Plan, probe: Probe, place: Frame, h: float, steps: int, seed: int) -> Job:
+    """The chains from these positions on."""
+    positions = place.coordinates.centre
+    chains = jax.tree.leaves(positions)[0].shape[0]
+    friction = friction_of(place.width, h, steps)
+    return request(
+        net.model,
+        data,
+        SGHMC(friction=friction, temperature=plan.temperature),
+        integrator=WORD,
+        step_size=h,
+        steps=steps,
+        chains=chains,
+        seed=seed,
+        average=probe,
+        init=positions,
+        coordinates=place.coordinates,
+        coupled=1,
+        thin=min(plan.thin, steps),
+        progress=False,
+    )
+
+
+def layer_heat(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The kinetic temperature of each layer, chain by chain, and about its standard error."""
+    heat = averages.means(run.chain.average).get("heat")
+    if heat is None:  # a large network, whose temperatures are not known one by one
+        heat = {"all layers": averages.means(run.chain.average)["temperature"]}
+    friction = float(np.min(np.asarray(run.job.inputs.dynamics.friction)))
+    h = float(np.asarray(run.job.inputs.schedule(1.0)))
+    independent = 1 + friction * h * run.steps
+    found: dict[str, list[np.ndarray]] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(heat):
+        chains = len(leaf)
+        found.setdefault(layer_name(path), []).append(np.asarray(leaf, float).reshape(chains, -1))
+    joined = {name: np.concatenate(parts, axis=1) for name, parts in found.items()}
+    return {
+        name: (each.mean(1), np.full(len(each), np.sqrt(2 / (each.shape[1] * independent))))
+        for name, each in joined.items()
+    }
+
+
+def layer_name(path: tuple) -> str:
+    """What a layer is called: the place of its arrays, without their own names."""
+    text = jax.tree_util.keystr(path[:-1] or path, simple=True, separator=".")
+    return f"layer {text}" if text.isdigit() else text
+
+
+def is_hot(run: Run) -> bool:
+    """Whether a chain diverged, or a layer is warmer than it should be by more than chance."""
+    if not run.alive.all():
+        return True
+    layers = layer_heat(run).values()
+    return any(bool((mean - 3 * error > HOT).any()) or not np.isfinite(mean).all() for mean, error in layers)
+
+
+def settle(
+    net: Net, data: Data, everything: Data, positions: Tree, plan: Plan, probe: Probe, show: Callable
+) -> Settled:
+    """Let chains settle from their starts, in coordinates that follow them, and find the step size.
+
+    Args:
+        net: the network.
+        data: rows in the order of minibatches.
+        everything: the same rows, from which curvature is measured.
+        positions: the starts.
+        plan: what is asked.
+        probe: what is averaged.
+        show: called with the number of the phase.
+    """
+    place, h, seed = frame(net.model, everything, positions, plan.seed), LONGEST_STEP / 2, plan.seed
+    steps = max(plan.thin, plan.settling // PHASES)
+    heat: dict[str, float] = {}
+    phase = attempts = 0
+    while phase < PHASES:
+        seed += 1
+        run = finish(job_of(net, data, plan, probe, place, h, steps, seed), False)
+        if is_hot(run) and attempts < ATTEMPTS:
+            h, attempts = CALMER * h, attempts + 1
+            continue
+        heat = {name: float(mean.max()) for name, (mean, _) in layer_heat(run).items()}
+        place = frame(net.model, everything, run.positions, seed)
+        phase, h = phase + 1, min(LONGEST_STEP, BOLDER * h)
+        show(phase)
+    h = h / BOLDER if h < LONGEST_STEP else h  # the last one that was tried
+    return Settled(place, h, friction_of(place.width, h, plan.steps), heat)
+
+
+def sample(
+    net: Net,
+    data: Data,
+    settled: Settled,
+    plan: Plan,
+    probe: Probe,
+    *,
+    store: Path | None = None,
+    deadline: float | None = None,
+    progress: bool | None = None,
+) -> Run:
+    """The averaged part, from which draws are kept; in a folder it goes on after a kill, bit for bit."""
+    job = job_of(net, data, plan, probe, settled.frame, settled.step_size, plan.steps, plan.seed)
+    observer = GoalObserver(job, None, deadline)
+    if store is None:
+        return finish(job, progress, None, observer)
+    folder = Store(store, job, None)
+    try:
+        return finish(replace(job, chain=folder.chain), progress, folder, observer)
+    finally:
+        folder.close()

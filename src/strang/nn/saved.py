@@ -1,0 +1,102 @@
+"""The folder of a fit: `fit.json` says which fit, `starts.npz` how far the optimiser is, `settled.npz` where the
+averaged part begins, and `chains/` is the run itself. After a kill the same fit goes on from there, bit for bit."""
+
+import hashlib
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from strang.coordinates import Diagonal
+from strang.nn.local import Frame
+from strang.nn.sampling import Settled
+from strang.nn.settings import Settings
+from strang.nn.starts import Search
+from strang.util.errors import InputError
+from strang.util.files import damaged, read_npz, replace_file, write_npz
+from strang.util.trees import Tree
+
+SAVE_SECONDS = 10.0
+ANEW = "Delete the folder to begin the fit anew."
+CHUNK = 4096  # rows that are hashed together
+
+
+class Folder:
+    """Keeps what a fit has come to."""
+
+    def __init__(self, path: Path, settings: Settings, rows: tuple[np.ndarray, np.ndarray]):
+        self.path, self.saved = path, time.monotonic()
+        mark = mark_of(settings, rows)
+        file = path / "fit.json"
+        if file.exists():
+            try:
+                known = json.loads(file.read_text())["mark"]
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise damaged(file, error, ANEW) from None
+            if known != mark:
+                raise InputError(f"{path} holds a fit of other data or settings; write another folder, or delete it.")
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+            replace_file(file, json.dumps({"mark": mark}).encode())
+
+    def load(self, like: Search) -> tuple[Search, bool]:
+        """The search that was saved, or this one, and whether it is over."""
+        file = self.path / "starts.npz"
+        if not file.exists():
+            return like, False
+        found = read_npz(file, ANEW)
+        return restored(found, like, file), bool(found["done"])
+
+    def save(self, search: Search, done: bool) -> None:
+        """Keep the search, if it is over or some seconds have passed."""
+        if done or time.monotonic() - self.saved > SAVE_SECONDS:
+            write_npz(self.path / "starts.npz", {**named(search), "done": np.asarray(done)})
+            self.saved = time.monotonic()
+
+    def load_settled(self, like: Tree) -> Settled | None:
+        """Where the averaged part begins, if that is known."""
+        file = self.path / "settled.npz"
+        if not file.exists():
+            return None
+        found = read_npz(file, ANEW)
+        coordinates = restored(found, Diagonal(like, like), file)
+        heat = {name.removeprefix("heat "): float(x) for name, x in found.items() if name.startswith("heat ")}
+        place = Frame(coordinates, np.asarray(found["width"]))
+        return Settled(place, float(found["step_size"]), float(found["friction"]), heat)
+
+    def save_settled(self, settled: Settled) -> None:
+        """Keep where the averaged part begins."""
+        numbers = {"width": settled.frame.width, "step_size": settled.step_size, "friction": settled.friction}
+        heat = {f"heat {name}": value for name, value in settled.heat.items()}
+        arrays = {name: np.asarray(value) for name, value in {**numbers, **heat}.items()}
+        write_npz(self.path / "settled.npz", {**named(settled.frame.coordinates), **arrays})
+
+
+def named(tree: Any) -> dict[str, np.ndarray]:
+    """The arrays of a tree by their places."""
+    return {jax.tree_util.keystr(path): np.asarray(x) for path, x in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def restored(found: dict[str, np.ndarray], like: Any, file: Path) -> Any:
+    """The tree that was saved, in the structure of another."""
+    wanted = named(like)
+    if any(name not in found or found[name].shape != array.shape for name, array in wanted.items()):
+        raise damaged(file, ValueError("it holds other arrays"), ANEW)
+    leaves = [jnp.asarray(found[name]) for name in wanted]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def mark_of(settings: Settings, rows: tuple[np.ndarray, np.ndarray]) -> str:
+    """A hash of all that decides a fit, but for how long it may take."""
+    numbers = {k: str(v) for k, v in asdict(settings).items() if k not in ("seconds", "store", "progress")}
+    total = hashlib.sha256(json.dumps(numbers, sort_keys=True).encode())
+    for array in rows:
+        total.update(f"{array.shape} {array.dtype}".encode())
+        for start in range(0, len(array), CHUNK):
+            total.update(np.ascontiguousarray(array[start : start + CHUNK]).tobytes())
+    return total.hexdigest()

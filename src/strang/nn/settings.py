@@ -1,0 +1,92 @@
+"""What an estimator chooses where its user says nothing."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from strang.util.errors import InputError, whole
+
+FULL_ROWS = 4096  # up to which chains use all rows at every step
+SWEEP = 16  # batches per epoch of the chains, beyond
+STEPS = 2000  # of each chain from which draws are taken
+COLD = 0.1  # temperature of classes
+BATCH = 64  # rows per step of the optimiser
+HELD_OUT, MOST_HELD_OUT = 0.1, 4096  # fraction of rows, and rows, that stop the optimiser
+PATIENCE, LOOKS = 20, 400  # looks at the held-out rows without a better one, and at most
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All numbers of a fit."""
+
+    output: str
+    rows: int
+    starts: int
+    draws: int
+    steps: int
+    settling: int
+    batch_size: int | None  # of the chains; None: all rows
+    temperature: float
+    learning_rate: float
+    optimiser_batch: int
+    every: int  # steps between two looks at held-out rows
+    seed: int
+    seconds: float | None
+    store: Path | None
+    progress: bool | None
+
+    def chosen(self, fitted: Any) -> dict[str, Any]:
+        """What users are told."""
+        order = "all rows at every step" if self.batch_size is None else f"symmetric sweeps of {self.batch_size:,} rows"
+        return {
+            "rows": self.rows,
+            "starts": self.starts,
+            "optimiser": f"AdamW, {self.optimiser_batch} rows per step, learning rate {self.learning_rate:g}",
+            "optimiser_steps": fitted.search_steps,
+            "held_out_nll": fitted.held_out_nll.tolist(),
+            "batches": order,
+            "integrator": fitted.integrator,
+            "step_size": fitted.step_size,
+            "friction": fitted.friction,
+            "temperature": self.temperature,
+            "settling_steps": self.settling,
+            "steps": self.steps,
+            "draws": self.starts * fitted.draws_each,
+            "seed": self.seed,
+        }
+
+
+def settings_of(given: dict[str, Any], output: str, rows: int, seed: int) -> Settings:
+    """The settings of a fit of so many rows, from an estimator's arguments."""
+    steps = STEPS if given["steps"] is None else whole("steps", given["steps"], 2)
+    temperature = given["temperature"]
+    if temperature is None:
+        temperature = COLD if output == "classes" else 1.0
+    for name, value in (("temperature", temperature), ("learning_rate", given["learning_rate"])):
+        if not value > 0:
+            raise InputError(f"{name} is {value}; write a positive number.")
+    batch = given["batch_size"]
+    if batch is None:
+        batch = None if rows <= FULL_ROWS else -(-rows // SWEEP)
+    else:
+        batch = whole("batch_size", batch)
+        batch = None if batch >= rows else batch
+    learnt = min(BATCH, max(1, rows // 2))
+    store = given["store"]
+    return Settings(
+        output=output,
+        rows=rows,
+        starts=whole("starts", given["starts"]),
+        draws=whole("draws", given["draws"]),
+        steps=steps,
+        settling=max(1, steps // 2),
+        batch_size=batch,
+        temperature=float(temperature),
+        learning_rate=float(given["learning_rate"]),
+        optimiser_batch=learnt,
+        every=max(50, -(-rows // learnt)),
+        seed=seed,
+        seconds=given["seconds"],
+        store=None if store is None else Path(store),
+        progress=given["verbose"],
+    )
