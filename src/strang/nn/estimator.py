@@ -21,6 +21,7 @@ class _BNN(BaseEstimator):
     """What the two estimators share."""
 
     _output: str
+    _seen: tuple[np.ndarray, np.ndarray] | None
 
     def __init__(
         self,
@@ -83,8 +84,9 @@ class _BNN(BaseEstimator):
         if not known:
             self._scaling = scaling_of(x)
         target = self._encoded(y, classes if not known else False)
-        if known and getattr(self, "_seen", None) is not None:
-            x, target = np.concatenate([self._seen[0], x]), np.concatenate([self._seen[1], target])
+        seen = getattr(self, "_seen", None)
+        if known and seen is not None:
+            x, target = np.concatenate([seen[0], x]), np.concatenate([seen[1], target])
         before = self._fitted if known else None
         self._fit(x, target, before)
         self._seen = x, target

