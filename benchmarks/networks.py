@@ -29,7 +29,7 @@ from sklearn.model_selection import train_test_split
 import strang
 from strang.calibration import NormalMixture, score
 from strang.nn.fitting import WEIGHT_DECAY, data_of
-from strang.nn.predictive import Code, mean_probabilities, normals
+from strang.nn.predictive import mean_probabilities, normals
 from strang.nn.settings import HELD_OUT, MOST_HELD_OUT, settings_of
 from strang.nn.starts import Recipe, optimise
 
@@ -71,7 +71,20 @@ def airfoil(folder: Path):
 def bike(folder: Path):
     """Counts per hour, from everything that is known of the hour."""
     table = from_wheel(folder, "bike_sharing_dataset/hour.csv")
-    names = ("season yr mnth hr holiday weekday workingday weathersit temp atemp hum windspeed").split()
+    names = [
+        "season",
+        "yr",
+        "mnth",
+        "hr",
+        "holiday",
+        "weekday",
+        "workingday",
+        "weathersit",
+        "temp",
+        "atemp",
+        "hum",
+        "windspeed",
+    ]
     return np.column_stack([table[name] for name in names]).astype(float), table["cnt"].astype(float)
 
 

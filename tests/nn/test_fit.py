@@ -1,0 +1,282 @@
+"""Fits of networks: what they predict, what they say of themselves, how they go on after a kill."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import strang
+from strang.nn import fitting, local, network, predictive, saved, starts, tables
+from strang.util.errors import InputError
+
+SMALL = {"hidden_layer_sizes": (6,), "starts": 2, "draws": 20, "steps": 100, "random_state": 0}
+
+
+def blobs(rows=120, seed=0):
+    """Three classes in the plane, called by letters."""
+    rng = np.random.default_rng(seed)
+    label = rng.integers(0, 3, rows)
+    return rng.normal(size=(rows, 2)) + 4 * np.eye(3)[label][:, :2], np.array(["a", "b", "c"])[label]
+
+
+def waves(rows=120, seed=0):
+    """A wave whose noise grows to the right, in a unit of its own."""
+    x = np.random.default_rng(seed).uniform(-2, 2, (rows, 1))
+    noise = 0.05 + 0.1 * (x[:, 0] + 2)
+    return x, 100 + 10 * (np.sin(2 * x[:, 0]) + noise * np.random.default_rng(seed + 1).normal(size=rows))
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    return strang.BNNClassifier(**SMALL, store=tmp_path_factory.mktemp("fit")).fit(*blobs())
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    return strang.BNNRegressor(**SMALL).fit(*waves())
+
+
+def test_classes_are_learnt(classifier):
+    x, y = blobs(seed=1)
+    found = classifier.predict_proba(x)
+    assert classifier.score(x, y) > 0.85
+    np.testing.assert_allclose(found.sum(1), 1, rtol=1e-12)
+    labels = np.searchsorted(classifier.classes_, y)
+    assert strang.calibration.score(found, labels).nll < 0.6  # log 3 knows nothing
+
+
+def test_predictions_are_means_over_all_draws(classifier):
+    x, _ = blobs(seed=1)
+    model, rows = classifier._built.model, classifier._scaling(x)
+    draws = classifier._fitted.draws
+    assert jax.tree.leaves(draws)[0].shape[:2] == (2, 20)
+    np.testing.assert_allclose(classifier.predict_proba(x), model.predict(draws, rows), rtol=1e-5, atol=1e-7)
+
+
+def test_numbers_are_learnt_with_their_noise(regressor):
+    x, y = waves(rows=400, seed=2)
+    mean, sd = regressor.predict(x, return_std=True)
+    assert regressor.score(x, y) > 0.8
+    assert np.mean(np.abs(y - mean) < 2 * sd) > 0.85
+    assert sd[x[:, 0] > 1].mean() > sd[x[:, 0] < -1].mean()
+
+
+def test_moments_and_quantiles_are_those_of_the_mixture(regressor):
+    x, _ = waves(rows=4, seed=2)
+    mixture = regressor.predict_mixture(x)
+    mean, sd = regressor.predict(x, return_std=True)
+    for row in range(4):
+        parts = norm(mixture.means[:, row], mixture.sds[:, row])
+        low, high = mean[row] - 12 * sd[row], mean[row] + 12 * sd[row]
+        moments = [quad(lambda t, k=k: parts.pdf(t).mean() * t**k, low, high, limit=500)[0] for k in (0, 1, 2)]
+        assert moments[0] == pytest.approx(1, abs=1e-6)
+        assert moments[1] == pytest.approx(mean[row], rel=1e-6)
+        assert np.sqrt(moments[2] - moments[1] ** 2) == pytest.approx(sd[row], rel=1e-3)
+        for level, value in zip((0.1, 0.9), regressor.predict_quantiles(x[row : row + 1], (0.1, 0.9))[0], strict=True):
+            assert parts.cdf(value).mean() == pytest.approx(level, abs=1e-6)
+
+
+def test_a_fit_says_what_it_chose_and_how_it_is(classifier):
+    assert classifier.settings_["batches"] == "all rows at every step"
+    assert classifier.settings_["draws"] == 40
+    assert classifier.settings_["temperature"] == 0.1
+    health = classifier.health_
+    assert set(health.temperature) == {"layer 0", "layer 1"}
+    assert all(0.5 < value < 1.5 for value in health.temperature.values())
+    assert len(health.moved) == 2
+    assert min(health.moved) > 0
+    assert np.isfinite([health.rhat, health.rhat_within, health.bias, health.bias_error]).all()
+    assert "temperature (should be 1): layer 0" in str(health)
+
+
+def test_pickles_clones_and_pipelines(classifier):
+    x, y = blobs(seed=1)
+    again = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_array_equal(again.predict_proba(x), classifier.predict_proba(x))
+    assert not hasattr(clone(classifier), "classes_")
+
+
+def test_a_stored_fit_is_read_and_a_stopped_one_goes_on_bit_for_bit(classifier, tmp_path, monkeypatch):
+    """The chains, and the optimiser, are stopped in the middle; then the same fit is asked for again."""
+    x, y = blobs()
+    same = clone(classifier).fit(x, y)  # from its folder
+    whole = jax.tree.leaves(classifier._fitted.draws)
+    for one, other in zip(jax.tree.leaves(same._fitted.draws), whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+    monkeypatch.setattr(saved, "SAVE_SECONDS", -1.0)
+    stopped, original = clone(classifier).set_params(store=tmp_path), saved.Folder.save
+
+    def kill(self, search, done):
+        original(self, search, done)
+        if int(search.looks) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(saved.Folder, "save", kill)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.fit(x, y)
+    monkeypatch.setattr(saved.Folder, "save", original)
+    sample = fitting.sample
+    monkeypatch.setattr(fitting, "sample", lambda *given, **kinds: sample(*given, **{**kinds, "deadline": 0.0}))
+    stopped.fit(x, y)  # ends after its first block
+    assert stopped._fitted.draws_each < 20
+    monkeypatch.setattr(fitting, "sample", sample)
+    stopped.fit(x, y)
+    for one, other in zip(jax.tree.leaves(stopped._fitted.draws), whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(InputError, match="other data or settings"):
+        stopped.fit(x + 1, y)
+
+
+def test_more_rows_go_on_from_where_the_chains_are(regressor):
+    x, y = waves()
+    model = clone(regressor).set_params(steps=20, draws=5).partial_fit(x[:60], y[:60])
+    first = model._fitted
+    model.partial_fit(x[60:], y[60:])
+    assert len(model._seen[0]) == 120
+    for start, end in zip(*map(jax.tree.leaves, (model._fitted.starts, first.positions)), strict=True):
+        np.testing.assert_array_equal(start, end)
+    assert model._fitted.search_steps == 0
+
+
+def test_rows_on_disk_are_those_in_memory(regressor, tmp_path):
+    x, y = waves()
+    np.save(tmp_path / "x.npy", x.astype(np.float32))
+    np.save(tmp_path / "y.npy", y)
+    model = clone(regressor).set_params(steps=20, draws=5)
+    on_disk = model.fit(tmp_path / "x.npy", tmp_path / "y.npy")
+    assert on_disk.score(x, y) > 0.5
+    np.testing.assert_allclose(on_disk.predict(tmp_path / "x.npy"), on_disk.predict(x.astype(np.float32)), rtol=1e-5)
+    scaling, memory = on_disk._scaling, tables.scaling_of(x.astype(np.float32))
+    np.testing.assert_allclose(scaling.centre, memory.centre)
+    np.testing.assert_allclose(scaling.spread, memory.spread)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "text"),
+    [
+        (np.full((4, 2), np.nan), [0, 1, 0, 1], "contains NaN"),
+        (np.ones((4, 2)), [1, 1, 1, 1], "contains only one class"),
+        (np.array([["a", "b"]] * 4), [0, 1, 0, 1], "could not convert string to float|dtype='numeric'"),
+        (np.ones((4, 2)), [0.5, 1.2, 3.4, 0.1], "Unknown label type"),
+    ],
+)
+def test_bad_rows_in_scikit_learn_s_words(x, y, text):
+    with pytest.raises(ValueError, match=text):
+        strang.BNNClassifier(**SMALL).fit(x, y)
+
+
+def test_a_class_that_was_not_there_at_first(classifier):
+    x, y = blobs()
+    with pytest.raises(ValueError, match=r"previously unseen labels: \['z'\]"):
+        clone(classifier)._encoded(np.array(["z"]), ["a", "b"])
+    with pytest.raises(InputError, match="activation 'step' is unknown"):
+        strang.BNNClassifier(activation="step").fit(x, y)
+    with pytest.raises(InputError, match="temperature is -1"):
+        strang.BNNClassifier(temperature=-1).fit(x, y)
+
+
+def test_a_constant_target_and_a_constant_column():
+    scaling = tables.scaling_of(np.column_stack([np.full(5, 1e6), np.arange(5.0)]))
+    np.testing.assert_allclose(scaling.spread, [1, np.sqrt(2)])
+    model = strang.BNNRegressor()
+    np.testing.assert_array_equal(model._encoded(np.full(4, 7.0), None), np.zeros(4))
+    assert model._target == (7.0, 1.0)
+
+
+def test_grid_search_and_pipelines(monkeypatch):
+    x, y = blobs(rows=60)
+    chosen = {"starts": 1, "draws": 2, "steps": 4, "hidden_layer_sizes": (2,), "random_state": 0}
+    monkeypatch.setattr(fitting, "LOOKS", 2)
+    search = GridSearchCV(make_pipeline(StandardScaler(), strang.BNNClassifier(**chosen)), {
+        "bnnclassifier__prior_sd": [1.0]}, cv=2)  # fmt: skip
+    assert search.fit(x, y).predict_proba(x).shape == (60, 3)
+
+
+# The parts.
+
+
+def test_held_out_rows_are_not_learnt_from():
+    held = starts.held_out(50, 3, 0.2, 100, seed=0)
+    assert held.shape == (3, 10)
+    assert not np.array_equal(held[0], held[1])
+    for each in held:
+        learnt = starts.learnt_number(jnp.arange(40, dtype=jnp.uint32), jnp.asarray(each))
+        assert sorted([*each.tolist(), *learnt.tolist()]) == list(range(50))
+
+
+def test_coordinates_have_unit_curvature_in_the_stiffest_direction():
+    """Softmax regression: the whole Hessian by differentiation, in the coordinates that were found."""
+    x, y = blobs(rows=40)
+    rows = jnp.asarray(x, jnp.float32), jnp.asarray(np.unique(y, return_inverse=True)[1], jnp.int32)
+    model = strang.models.BNN((2, 3), prior_sd=3.0)
+    positions = jax.vmap(model.init)(jax.random.split(jax.random.key(0), 2))
+    place = local.frame(model, strang.data.arrays(rows, batch_order="full"), positions, 0)
+    for chain in range(2):
+        position, scales = (
+            jax.tree.map(lambda leaf, k=chain: leaf[k], t) for t in (positions, place.coordinates.scale)
+        )
+        flat, unravel = jax.flatten_util.ravel_pytree(position)
+
+        def potential(theta):
+            each = jax.vmap(lambda *row: model.log_likelihood(unravel(theta), row))(*rows)  # noqa: B023
+            return -model.log_prior(unravel(theta)) - each.sum()  # noqa: B023
+
+        scale = np.asarray(jax.flatten_util.ravel_pytree(scales)[0])
+        hessian = np.asarray(jax.hessian(potential)(flat)) * scale * scale[:, None]
+        assert np.linalg.eigvalsh(hessian).max() == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize("prior", ["normal", "student-t", "laplace"])
+def test_priors_are_densities_of_their_scale(prior):
+    """Integrals by quadrature: each has a finite mass, and the normal and Laplace's the variance prior_sd²."""
+    model = strang.models.BNN((1, 2), prior_sd=(1.5,), prior=prior, output="number")
+
+    def density(t):
+        position = ({"weights": jnp.zeros((1, 2)), "biases": jnp.asarray([t, 0.0])},)
+        return float(np.exp(model.log_prior(position)))
+
+    grid = np.linspace(-60, 60, 4001)
+    values = np.array(jax.vmap(lambda t: model.log_prior(
+        ({"weights": jnp.zeros((1, 2)), "biases": jnp.stack([t, jnp.zeros(())])},)))(jnp.asarray(grid)))  # fmt: skip
+    mass = np.exp(values)
+    variance = (mass * grid**2).sum() / mass.sum()
+    assert variance == pytest.approx(1.5**2 * {"student-t": 5 / 3}.get(prior, 1.0), rel=0.02)
+    assert density(0.0) == 1.0
+
+
+def test_modules_of_flax_and_equinox_take_the_place_of_layers():
+    nnx, eqx = pytest.importorskip("flax.nnx"), pytest.importorskip("equinox")
+    x = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    made = {
+        "nnx": lambda key: nnx.Linear(2, 3, rngs=nnx.Rngs(key)),
+        "equinox": lambda key: eqx.nn.Linear(2, 3, key=key),
+    }
+    for make in made.values():
+        net = network.from_module(make, output="classes", outputs=3, prior_sd=1.0, x=x)
+        found = net.starts(jax.random.split(jax.random.key(1), 2))
+        assert {leaf.shape[0] for leaf in jax.tree.leaves(found)} == {2}
+        one = jax.tree.map(lambda leaf: leaf[0], found)
+        assert net.outputs(one, x).shape == (5, 3)
+        scales = network.prior_scales(net.model, one)
+        assert sorted(float(s.ravel()[0]) for s in jax.tree.leaves(scales)) == pytest.approx([0.5**0.5, 1.0])
+        same = network.from_module(make(jax.random.key(0)), output="classes", outputs=3, prior_sd=1.0, x=x)
+        shuffled = same.starts(jax.random.split(jax.random.key(1), 2))
+        for mixed, own in zip(jax.tree.leaves(shuffled), jax.tree.leaves(same.model.init), strict=True):
+            np.testing.assert_array_equal(np.sort(mixed[1].ravel()), np.sort(own.ravel()))
+    with pytest.raises(InputError, match="it must give 2 numbers"):
+        network.from_module(made["nnx"], output="number", outputs=2, prior_sd=1.0, x=x)
+
+
+def test_a_quantile_of_few_normals_by_hand():
+    means, sds = np.array([[0.0], [10.0]]), np.array([[1.0], [1.0]])
+    assert predictive.mixture_quantile(means, sds, 0.5)[0] == pytest.approx(5.0, abs=1e-6)
+    assert predictive.mixture_quantile(means, sds, 0.25)[0] == pytest.approx(0.0, abs=1e-6)
