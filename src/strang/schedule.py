@@ -161,6 +161,8 @@ def as_schedule(step_size, steps: int, chains: int, name: str = "step_size"):
     if not all(np.asarray(leaf).dtype.kind in "fiu" for leaf in jax.tree.leaves(schedule)):
         raise InputError(f"{name} is {step_size!r}; write a number, one per chain, or a function of the step.")
     schedule = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), schedule)
+    if isinstance(schedule, Cyclical):
+        check_cycle(schedule, name)
     try:
         sizes = probe(schedule, steps)
     except Exception as error:  # from the user's function
@@ -171,8 +173,6 @@ def as_schedule(step_size, steps: int, chains: int, name: str = "step_size"):
         raise InputError(f"{name} has shape {sizes.shape[1:]}; write one number, or one for each of {chains} chains.")
     if not (np.isfinite(sizes) & (sizes > 0)).all():
         raise InputError(f"{name} is {sizes.min()} somewhere on the run; it must be a positive number throughout.")
-    if isinstance(schedule, Cyclical):
-        check_cycle(schedule, name)
     return schedule
 
 

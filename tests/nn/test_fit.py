@@ -76,7 +76,9 @@ def test_moments_and_quantiles_are_those_of_the_mixture(regressor):
     for row in range(4):
         parts = norm(mixture.means[:, row], mixture.sds[:, row])
         low, high = mean[row] - 12 * sd[row], mean[row] + 12 * sd[row]
-        moments = [quad(lambda t, k=k: parts.pdf(t).mean() * t**k, low, high, limit=500)[0] for k in (0, 1, 2)]
+        moments = [
+            quad(lambda t, k=k, parts=parts: parts.pdf(t).mean() * t**k, low, high, limit=500)[0] for k in (0, 1, 2)
+        ]
         assert moments[0] == pytest.approx(1, abs=1e-6)
         assert moments[1] == pytest.approx(mean[row], rel=1e-6)
         assert np.sqrt(moments[2] - moments[1] ** 2) == pytest.approx(sd[row], rel=1e-3)
@@ -97,8 +99,8 @@ def test_a_fit_says_what_it_chose_and_how_it_is(classifier):
     assert "temperature (should be 1): layer 0" in str(health)
 
 
-def test_pickles_clones_and_pipelines(classifier):
-    x, y = blobs(seed=1)
+def test_pickles_and_clones(classifier):
+    x, _ = blobs(seed=1)
     again = pickle.loads(pickle.dumps(classifier))
     np.testing.assert_array_equal(again.predict_proba(x), classifier.predict_proba(x))
     assert not hasattr(clone(classifier), "classes_")
