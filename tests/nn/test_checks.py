@@ -7,6 +7,10 @@ its own, is replaced here by a network without hidden layers that least squares 
 import jax
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import strang
@@ -41,3 +45,18 @@ def quick(monkeypatch):
 @parametrize_with_checks([strang.BNNClassifier((), starts=1), strang.BNNRegressor((), starts=1)])
 def test_scikit_learn_s_own_checks(quick, estimator, check):
     check(estimator)
+
+
+def test_grid_search_over_a_pipeline(quick):
+    x, y = load_iris(return_X_y=True)
+    pipeline = make_pipeline(StandardScaler(), strang.BNNClassifier((), starts=1))
+    search = GridSearchCV(pipeline, {"bnnclassifier__prior_sd": [1.0, 2.0]}, cv=2).fit(x, y)
+    assert search.predict_proba(x).shape == (150, 3)
+    assert search.score(x, y) > 0.7
+
+
+def test_classes_may_come_later(quick):
+    x, y = load_iris(return_X_y=True)
+    model = strang.BNNClassifier((), starts=1).partial_fit(x[:100], y[:100], classes=[0, 1, 2])
+    assert model.predict_proba(x).shape == (150, 3)
+    assert model.partial_fit(x[100:], y[100:]).score(x, y) > 0.7

@@ -1,6 +1,7 @@
 """Fits of networks: what they predict, what they say of themselves, how they go on after a kill."""
 
 import pickle
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +10,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import strang
-from strang.nn import fitting, local, network, predictive, saved, starts, tables
+from strang.nn import estimator, local, network, predictive, sampling, saved, starts, tables
 from strang.util.errors import InputError
 
 SMALL = {"hidden_layer_sizes": (6,), "starts": 2, "draws": 20, "steps": 100, "random_state": 0}
@@ -55,7 +53,7 @@ def test_classes_are_learnt(classifier):
 
 def test_predictions_are_means_over_all_draws(classifier):
     x, _ = blobs(seed=1)
-    model, rows = classifier._built.model, classifier._scaling(x)
+    model, rows = classifier._net(x).model, classifier._scaling(x)
     draws = classifier._fitted.draws
     assert jax.tree.leaves(draws)[0].shape[:2] == (2, 20)
     np.testing.assert_allclose(classifier.predict_proba(x), model.predict(draws, rows), rtol=1e-5, atol=1e-7)
@@ -126,11 +124,14 @@ def test_a_stored_fit_is_read_and_a_stopped_one_goes_on_bit_for_bit(classifier, 
     with pytest.raises(KeyboardInterrupt):
         stopped.fit(x, y)
     monkeypatch.setattr(saved.Folder, "save", original)
-    sample = fitting.sample
-    monkeypatch.setattr(fitting, "sample", lambda *given, **kinds: sample(*given, **{**kinds, "deadline": 0.0}))
-    stopped.fit(x, y)  # ends after its first block
-    assert stopped._fitted.draws_each < 20
-    monkeypatch.setattr(fitting, "sample", sample)
+    finish = sampling.finish
+
+    def half(job, progress, store=None, observer=None):
+        return finish(job if store is None else replace(job, steps=job.steps // 2), progress, store, observer)
+
+    monkeypatch.setattr(sampling, "finish", half)
+    assert stopped.fit(x, y)._fitted.draws_each == 10
+    monkeypatch.setattr(sampling, "finish", finish)
     stopped.fit(x, y)
     for one, other in zip(jax.tree.leaves(stopped._fitted.draws), whole, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -138,15 +139,24 @@ def test_a_stored_fit_is_read_and_a_stopped_one_goes_on_bit_for_bit(classifier, 
         stopped.fit(x + 1, y)
 
 
-def test_more_rows_go_on_from_where_the_chains_are(regressor):
+def test_more_rows_go_on_from_where_the_chains_are(regressor, monkeypatch):
+    """The first call is replaced by one whose chains end at random weights."""
     x, y = waves()
-    model = clone(regressor).set_params(steps=20, draws=5).partial_fit(x[:60], y[:60])
-    first = model._fitted
+    model = clone(regressor).set_params(steps=20, draws=5, starts=1)
+
+    def random_weights(net, rows, settings):
+        positions = jax.tree.map(np.asarray, net.starts(jax.random.split(jax.random.key(3), 1)))
+        return replace(regressor._fitted, positions=positions)
+
+    monkeypatch.setattr(estimator, "fit_network", random_weights)
+    first = model.partial_fit(x[:60], y[:60])._fitted
     model.partial_fit(x[60:], y[60:])
     assert len(model._seen[0]) == 120
     for start, end in zip(*map(jax.tree.leaves, (model._fitted.starts, first.positions)), strict=True):
         np.testing.assert_array_equal(start, end)
     assert model._fitted.search_steps == 0
+    with pytest.raises(InputError, match="begin with partial_fit"):
+        regressor.partial_fit(x, y)
 
 
 def test_rows_on_disk_are_those_in_memory(regressor, tmp_path):
@@ -192,15 +202,6 @@ def test_a_constant_target_and_a_constant_column():
     model = strang.BNNRegressor()
     np.testing.assert_array_equal(model._encoded(np.full(4, 7.0), None), np.zeros(4))
     assert model._target == (7.0, 1.0)
-
-
-def test_grid_search_and_pipelines(monkeypatch):
-    x, y = blobs(rows=60)
-    chosen = {"starts": 1, "draws": 2, "steps": 4, "hidden_layer_sizes": (2,), "random_state": 0}
-    monkeypatch.setattr(fitting, "LOOKS", 2)
-    search = GridSearchCV(make_pipeline(StandardScaler(), strang.BNNClassifier(**chosen)), {
-        "bnnclassifier__prior_sd": [1.0]}, cv=2)  # fmt: skip
-    assert search.fit(x, y).predict_proba(x).shape == (60, 3)
 
 
 # The parts.

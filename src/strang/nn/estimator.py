@@ -77,23 +77,24 @@ class _BNN(BaseEstimator):
 
     def _partial_fit(self, X, y, classes=None):
         """See `partial_fit`."""
-        known = hasattr(self, "_fitted")
+        known, seen = hasattr(self, "_fitted"), getattr(self, "_seen", None)
+        if known and seen is None:
+            raise InputError("fit keeps no rows to go on from; begin with partial_fit, on a clone of the estimator.")
         if is_path(X):
             raise InputError("partial_fit keeps the rows that it has seen in memory; give arrays, or use fit.")
         x, y = self._checked(X, y, reset=not known)
         if not known:
             self._scaling = scaling_of(x)
         target = self._encoded(y, classes if not known else False)
-        seen = getattr(self, "_seen", None)
-        if known and seen is not None:
+        if seen is not None:
             x, target = np.concatenate([seen[0], x]), np.concatenate([seen[1], target])
-        before = self._fitted if known else None
-        self._fit(x, target, before)
+        self._fit(x, target, self._fitted if known else None, stored=False)
         self._seen = x, target
         return self
 
-    def _fit(self, x: np.ndarray, target: np.ndarray, before: Fitted | None):
-        settings = settings_of(self.get_params(deep=False), self._output, len(x), self._seed())
+    def _fit(self, x: np.ndarray, target: np.ndarray, before: Fitted | None, stored: bool = True):
+        given = self.get_params(deep=False) | ({} if stored else {"store": None})
+        settings = settings_of(given, self._output, len(x), self._seed())
         net = self._net(x)
         on_disk = isinstance(x, np.memmap)
         rows = x if on_disk else self._scaling(x)
@@ -101,22 +102,27 @@ class _BNN(BaseEstimator):
         sampled = scaled(net, *(part.astype(np.float32) for part in self._scaling)) if on_disk else net
         run = fit_network if before is None else continued(before)
         fitted = run(sampled, (rows, target), settings)
-        self._fitted, self._built = fitted, net if self.network is None else None
+        self._fitted, self._built = fitted, self._arguments()
         self.settings_, self.health_ = settings.chosen(fitted), fitted.health
         self.n_iter_ = int(fitted.search_steps + settings.settling + settings.steps)
         self._seen = None
         return self
 
-    def _net(self, x: np.ndarray) -> Net:
-        """The network for inputs like these."""
+    def _net(self, x: np.ndarray, arguments: dict[str, Any] | None = None) -> Net:
+        """The network for inputs like these, as the estimator's arguments are now, or as they were."""
         outputs = len(self.classes_) if self._output == "classes" else 2
         if self.network is not None:
             return from_module(self.network, output=self._output, outputs=outputs, prior_sd=self.prior_sd, x=x)
         if x.ndim != 2:
             raise InputError(f"X has shape {x.shape}; give a network for inputs of several axes, or flatten them.")
+        given = dict(arguments or self._arguments())
+        widths = x.shape[1], *given.pop("sizes"), outputs
+        return built_in(widths, output=self._output, **given)
+
+    def _arguments(self) -> dict[str, Any]:
+        """What a built-in network is made of."""
         sizes = np.ravel(np.asarray(self.hidden_layer_sizes, int)).tolist()
-        kind: dict[str, Any] = {"activation": self.activation, "prior": self.prior, "prior_sd": self.prior_sd}
-        return built_in((x.shape[1], *sizes, outputs), output=self._output, **kind)
+        return {"sizes": sizes, "activation": self.activation, "prior": self.prior, "prior_sd": self.prior_sd}
 
     def _seed(self) -> int:
         seed = self.random_state
@@ -140,7 +146,7 @@ class _BNN(BaseEstimator):
         """What is needed to predict: code, draws, rows, and what standardises them."""
         check_is_fitted(self, "_fitted")
         x = opened(X) if is_path(X) else validate_data(self, X, reset=False, allow_nd=self.network is not None)
-        net = self._built if self.network is None and self._built is not None else self._net(np.asarray(x[:2]))
+        net = self._net(np.asarray(x[:2]), self._built)
         return Code(net.outputs, net.output), self._fitted.flat_draws(), x, self._scaling
 
 
@@ -191,7 +197,7 @@ class BNNClassifier(ClassifierMixin, _BNN):
     def partial_fit(self, X, y, classes=None):
         """Go on with more rows: the chains continue, with the posterior of all rows seen so far.
 
-        These rows are kept in memory, and standardised as those of the first call.
+        These rows are kept in memory, and standardised as those of the first call. Nothing is stored.
 
         Args:
             X: rows.
@@ -248,7 +254,7 @@ class BNNRegressor(RegressorMixin, _BNN):
     def partial_fit(self, X, y):
         """Go on with more rows: the chains continue, with the posterior of all rows seen so far.
 
-        These rows are kept in memory, and standardised as those of the first call.
+        These rows are kept in memory, and standardised as those of the first call. Nothing is stored.
         """
         return self._partial_fit(X, y)
 

@@ -16,12 +16,11 @@ from strang.nn.saved import Folder
 from strang.nn.settings import HELD_OUT, LOOKS, MOST_HELD_OUT, PATIENCE, Settings
 from strang.nn.starts import Recipe, Search, optimise
 from strang.util.errors import InputError
-from strang.util.progress import bar
 from strang.util.trees import Tree
 
 PROBED = 32  # rows at which chains are compared
 WEIGHT_DECAY = 1e-4
-OPTIMISING = 0.4  # of the seconds of a fit, at most
+OPTIMISING, SETTLED = 0.4, 0.6  # of the seconds of a fit, after which these parts end
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +30,7 @@ class Fitted:
     Attributes:
         draws: positions, start first, then draw.
         starts: the optimised positions, from which chains began.
-        positions: where the chains are.
+        positions: where the chains are; in place of one that diverged, another.
         health: what is known of it.
         held_out_nll: of each start.
     """
@@ -80,8 +79,8 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
     probe = probe_of(net, np.asarray(rows[0][chosen], np.float32))
     settled = None if folder is None else folder.load_settled(starts)
     if settled is None:
-        with bar(5, "settling", settings.progress) as show:
-            settled = settle(net, data, everything, starts, plan, probe, show)
+        until = None if settings.seconds is None else begun + SETTLED * settings.seconds
+        settled = settle(net, data, everything, starts, plan, probe, deadline=until, progress=settings.progress)
         if folder is not None:
             folder.save_settled(settled)
     deadline = None if settings.seconds is None else begun + settings.seconds
@@ -96,7 +95,7 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
     return Fitted(
         draws=draws,
         starts=jax.tree.map(np.asarray, starts),
-        positions=jax.tree.map(np.asarray, run.positions),
+        positions=jax.tree.map(lambda x: np.asarray(x)[alive[np.arange(len(x)) % len(alive)]], run.positions),
         health=health_of(run, starts),
         held_out_nll=held_out,
         search_steps=made,

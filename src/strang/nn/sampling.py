@@ -1,6 +1,6 @@
 """Local sampling about optimised starts, by Strang's own engine: one chain per start, in coordinates of its own."""
 
-from collections.abc import Callable
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from strang.run.result import Run, finish
 from strang.sampling import averages
 from strang.sampling.request import Job
 from strang.storage.store import Store
+from strang.util.progress import bar
 from strang.util.trees import Tree
 
 WORD = "leimkuhler:BAOA"  # one gradient per step
@@ -137,7 +138,15 @@ def is_hot(run: Run) -> bool:
 
 
 def settle(
-    net: Net, data: Data, everything: Data, positions: Tree, plan: Plan, probe: Probe, show: Callable
+    net: Net,
+    data: Data,
+    everything: Data,
+    positions: Tree,
+    plan: Plan,
+    probe: Probe,
+    *,
+    deadline: float | None = None,
+    progress: bool | None = None,
 ) -> Settled:
     """Let chains settle from their starts, in coordinates that follow them, and find the step size.
 
@@ -148,24 +157,26 @@ def settle(
         positions: the starts.
         plan: what is asked.
         probe: what is averaged.
-        show: called with the number of the phase.
+        deadline: a time of `time.perf_counter` after which no further part is begun.
+        progress: whether to show a progress bar; None: on a terminal.
     """
     place, h, seed = frame(net.model, everything, positions, plan.seed), LONGEST_STEP / 2, plan.seed
-    steps = max(plan.thin, plan.settling // PHASES)
+    steps, attempts, tried = max(plan.thin, plan.settling // PHASES), 0, h
     heat: dict[str, float] = {}
-    phase = attempts = 0
-    while phase < PHASES:
-        seed += 1
-        run = finish(job_of(net, data, plan, probe, place, h, steps, seed), False)
-        if is_hot(run) and attempts < ATTEMPTS:
-            h, attempts = CALMER * h, attempts + 1
-            continue
-        heat = {name: float(mean.max()) for name, (mean, _) in layer_heat(run).items()}
-        place = frame(net.model, everything, run.positions, seed)
-        phase, h = phase + 1, min(LONGEST_STEP, BOLDER * h)
-        show(phase)
-    h = h / BOLDER if h < LONGEST_STEP else h  # the last one that was tried
-    return Settled(place, h, friction_of(place.width, h, plan.steps), heat)
+    with bar(PHASES, "settling", progress) as show:
+        for phase in range(PHASES):
+            while True:
+                seed, tried = seed + 1, h
+                run = finish(job_of(net, data, plan, probe, place, h, steps, seed), False)
+                if not is_hot(run) or attempts == ATTEMPTS:
+                    break
+                h, attempts = CALMER * h, attempts + 1
+            heat = {name: float(mean.max()) for name, (mean, _) in layer_heat(run).items()}
+            place, h = frame(net.model, everything, run.positions, seed), min(LONGEST_STEP, BOLDER * h)
+            show(phase + 1, f"step size {tried:.2g}")
+            if deadline is not None and time.perf_counter() > deadline:
+                break
+    return Settled(place, tried, friction_of(place.width, tried, plan.steps), heat)
 
 
 def sample(
