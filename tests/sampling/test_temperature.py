@@ -39,7 +39,7 @@ def test_the_exact_law_of_a_run_is_that_of_its_temperature():
     """The finite-time theory at T = 0.25: a long run's second moment is mean² + T/precision at small steps."""
     found = strang.theory.finite_time(
         strang.spell(strang.SGHMC, "leimkuhler:BAOAB"), strang.SGHMC(friction=2.0, temperature=0.25), data=X,
-        batch_order="full", step_size=0.02, steps=200_000,
+        batch_order="full", step_size=0.02, steps=200_000, burn_in=5_000,
     )  # fmt: skip
     mean, variance = MODEL.posterior(X)
     assert found.truth == pytest.approx(mean**2 + 0.25 * variance, rel=1e-6)

@@ -78,8 +78,6 @@ class _BNN(BaseEstimator):
     def _partial_fit(self, X, y, classes=None):
         """See `partial_fit`."""
         known, seen = hasattr(self, "_fitted"), getattr(self, "_seen", None)
-        if known and seen is None:
-            raise InputError("fit keeps no rows to go on from; begin with partial_fit, on a clone of the estimator.")
         if is_path(X):
             raise InputError("partial_fit keeps the rows that it has seen in memory; give arrays, or use fit.")
         x, y = self._checked(X, y, reset=not known)
@@ -163,7 +161,7 @@ class BNNClassifier(ClassifierMixin, _BNN):
         prior (str, default "normal"): `normal`, `student-t` or `laplace`.
         prior_sd (float or tuple, default 4.0): scale of a bias, and of a weight times the square root of its layer's
             inputs; or one per layer.
-        temperature (float or None, default None): T of the density exp(−U/T) that is sampled; None: 0.1, since labels
+        temperature (float or None, default None): T of the density exp(−U/T) that is sampled; None: 0.03, since labels
             of curated data are surer than one label per row says (1 for numbers).
         network (module or None, default None): a module of Flax NNX or Equinox in place of layers of units, or a
             function from a `jax.random` key to one.
@@ -197,7 +195,8 @@ class BNNClassifier(ClassifierMixin, _BNN):
     def partial_fit(self, X, y, classes=None):
         """Go on with more rows: the chains continue, with the posterior of all rows seen so far.
 
-        These rows are kept in memory, and standardised as those of the first call. Nothing is stored.
+        These rows are kept in memory, and standardised as those of the first call. Nothing is stored. `fit` keeps no
+        rows: after it, the chains go on with the posterior of the rows given here alone.
 
         Args:
             X: rows.
@@ -231,6 +230,7 @@ class BNNClassifier(ClassifierMixin, _BNN):
 
     def predict(self, X):
         """The most probable class of each row."""
+        check_is_fitted(self, "_fitted")
         return self.classes_[self.predict_proba(X).argmax(1)]
 
 
@@ -254,7 +254,8 @@ class BNNRegressor(RegressorMixin, _BNN):
     def partial_fit(self, X, y):
         """Go on with more rows: the chains continue, with the posterior of all rows seen so far.
 
-        These rows are kept in memory, and standardised as those of the first call. Nothing is stored.
+        These rows are kept in memory, and standardised as those of the first call. Nothing is stored. `fit` keeps no
+        rows: after it, the chains go on with the posterior of the rows given here alone.
         """
         return self._partial_fit(X, y)
 

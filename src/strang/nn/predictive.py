@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from strang.models.bnn import forecast
 from strang.util.trees import Tree
 
-BLOCK = 1 << 22  # numbers of a block of rows at all draws
+ROWS = 256  # that are predicted together
 BISECTIONS = 60
 
 
@@ -43,25 +43,26 @@ def normals(code: Code, draws: Tree, x):
     return jax.lax.map(lambda draw: tuple(forecast(code.output, code.outputs(draw, x))), draws)
 
 
-def blocks(rows: int, numbers: int) -> Iterator[slice]:
-    """Blocks of rows, each of which takes so many numbers."""
-    length = max(1, BLOCK // max(1, numbers))
-    return (slice(start, min(start + length, rows)) for start in range(0, rows, length))
+def blocks(x: Any, prepare: Any) -> Iterator[tuple[int, np.ndarray]]:
+    """Blocks of standardised rows, the last one filled up, and how many are real. All are of one length: one
+    compilation serves all, and what is predicted for a row does not depend on the others."""
+    for start in range(0, len(x), ROWS):
+        part = prepare(x[start : start + ROWS])
+        yield len(part), np.concatenate([part, np.repeat(part[-1:], ROWS - len(part), 0)])
 
 
 def probabilities(code: Code, draws: Tree, x: Any, prepare: Any) -> np.ndarray:
     """The predictive probabilities of each row; `prepare` standardises a block of x."""
-    parts = [mean_probabilities(code, draws, prepare(x[block])) for block in blocks(len(x), 256)]
-    found = np.concatenate([np.asarray(part, float) for part in parts])
+    parts = [np.asarray(mean_probabilities(code, draws, rows), float)[:real] for real, rows in blocks(x, prepare)]
+    found = np.concatenate(parts)
     return found / found.sum(1, keepdims=True)
 
 
 def mixtures(code: Code, draws: Tree, x: Any, prepare: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Means and standard deviations of the normals that predict each block of rows: draws first."""
-    count = jax.tree.leaves(draws)[0].shape[0]
-    for block in blocks(len(x), count):
-        means, sds = normals(code, draws, prepare(x[block]))
-        yield np.asarray(means, float), np.asarray(sds, float)
+    for real, rows in blocks(x, prepare):
+        means, sds = normals(code, draws, rows)
+        yield np.asarray(means, float)[:, :real], np.asarray(sds, float)[:, :real]
 
 
 def mixture_moments(means: np.ndarray, sds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
