@@ -136,7 +136,9 @@ def test_a_stored_fit_is_read_and_a_stopped_one_goes_on_bit_for_bit(classifier, 
     for one, other in zip(jax.tree.leaves(stopped._fitted.draws), whole, strict=True):
         np.testing.assert_array_equal(one, other)
     with pytest.raises(InputError, match="other data or settings"):
-        stopped.fit(x + 1, y)
+        stopped.fit(x**2, y)
+    with pytest.raises(InputError, match="other data or settings"):
+        stopped.set_params(prior_sd=2.0).fit(x, y)
 
 
 def test_more_rows_go_on_from_where_the_chains_are(regressor, monkeypatch):

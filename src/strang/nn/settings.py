@@ -20,6 +20,7 @@ class Settings:
     """All numbers of a fit."""
 
     output: str
+    network: str  # what it is made of
     rows: int
     starts: int
     draws: int
@@ -56,6 +57,20 @@ class Settings:
         }
 
 
+def described(given: dict[str, Any]) -> str:
+    """What a network is made of, in words that are the same in every process."""
+    named = {key: given[key] for key in ("hidden_layer_sizes", "activation", "prior", "prior_sd", "network")}
+    return ", ".join(f"{key} {value if plain(value) else name_of(value)}" for key, value in named.items())
+
+
+def plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | tuple | list)
+
+
+def name_of(value: Any) -> str:
+    return getattr(value, "__qualname__", type(value).__qualname__)
+
+
 def settings_of(given: dict[str, Any], output: str, rows: int, seed: int) -> Settings:
     """The settings of a fit of so many rows, from an estimator's arguments."""
     steps = STEPS if given["steps"] is None else whole("steps", given["steps"], 2)
@@ -75,6 +90,7 @@ def settings_of(given: dict[str, Any], output: str, rows: int, seed: int) -> Set
     store = given["store"]
     return Settings(
         output=output,
+        network=described(given),
         rows=rows,
         starts=whole("starts", given["starts"]),
         draws=whole("draws", given["draws"]),
