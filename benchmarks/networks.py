@@ -275,24 +275,24 @@ def fashion(folder: Path, seeds: int):
 def order(folder: Path, figure: str | None):
     """The bias of predictive probabilities against the step size, softmax regression on Fashion-MNIST."""
     images = strang.data.images.digits(folder)
-    x = images.train[0][:2000].reshape(2000, 28, 28).reshape(2000, 7, 4, 7, 4).mean((2, 4)).reshape(2000, 49)
-    y = images.train[1][:2000].astype(np.int32)
+    x = images.train[0][:1000].reshape(1000, 7, 4, 7, 4).mean((2, 4)).reshape(1000, 49)
+    y = images.train[1][:1000].astype(np.int32)
     x = ((x - x.mean(0)) / np.maximum(x.std(0), 0.05)).astype(np.float32)
     model = strang.models.BNN((49, 10), prior_sd=5.0)
     everything = strang.data.arrays((x, y), batch_order="full")
     change = strang.coordinates.whitened(model, everything, model.init(jax.random.key(0)), dense=True)
-    probed = x[::100]
+    probed = x[::50]
 
     def average(position):
         return jax.nn.softmax(model.logits(position, probed))
 
     found = []
     for batch_order in ("iid", "symmetric"):
-        data = strang.data.arrays((x, y), batch_size=200, batch_order=batch_order)
+        data = strang.data.arrays((x, y), batch_size=100, batch_order=batch_order)
         for word in ("leimkuhler:BAOAB", "ubu:UBU", "chen:ABOBA"):
             for h in (0.05, 0.1, 0.2):
                 run = strang.sample(
-                    model, data, strang.SGHMC(friction=2.0), integrator=word, step_size=h, steps=int(2000 / h),
+                    model, data, strang.SGHMC(friction=2.0), integrator=word, step_size=h, steps=int(600 / h),
                     burn_in=int(50 / h), chains=8, coupled=8, coordinates=change, average=average, progress=False,
                 )  # fmt: skip
                 bias, error = np.ravel(run.bias), np.ravel(run.bias_error)

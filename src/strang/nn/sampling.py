@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -106,20 +106,20 @@ def job_of(net: Net, data: Data, plan: Plan, probe: Probe, place: Frame, h: floa
 
 def layer_heat(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The kinetic temperature of each layer, chain by chain, and about its standard error."""
-    heat = averages.means(run.chain.average).get("heat")
-    if heat is None:  # a large network, whose temperatures are not known one by one
-        heat = {"all layers": averages.means(run.chain.average)["temperature"]}
+    means = averages.means(run.chain.average)
+    heat = means["heat"] if "heat" in means else means["leaf_heat"]  # of a large network, array by array
     friction = float(np.min(np.asarray(run.job.inputs.dynamics.friction)))
     h = float(np.asarray(run.job.inputs.schedule(1.0)))
     independent = 1 + friction * h * run.steps
-    found: dict[str, list[np.ndarray]] = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(heat):
-        chains = len(leaf)
-        found.setdefault(layer_name(path), []).append(np.asarray(leaf, float).reshape(chains, -1))
-    joined = {name: np.concatenate(parts, axis=1) for name, parts in found.items()}
+    sizes = [leaf[0].size for leaf in jax.tree.leaves(run.chain.state.position)]
+    totals: dict[str, Any] = {}
+    for (path, leaf), size in zip(jax.tree_util.tree_leaves_with_path(heat), sizes, strict=True):
+        total, count = totals.get(layer_name(path), (0.0, 0))
+        mean = np.asarray(leaf, float).reshape(len(leaf), -1).mean(1)
+        totals[layer_name(path)] = total + size * mean, count + size
     return {
-        name: (each.mean(1), np.full(len(each), np.sqrt(2 / (each.shape[1] * independent))))
-        for name, each in joined.items()
+        name: (total / count, np.full(len(total), np.sqrt(2 / (count * independent))))
+        for name, (total, count) in totals.items()
     }
 
 

@@ -19,7 +19,7 @@ from strang.schedule import counted
 from strang.util import random
 from strang.util.trees import Tree, size
 
-MAX_COORDINATES = 4096  # of which temperatures are measured one by one
+MAX_COORDINATES = 4096  # of which temperatures are measured one by one; of more, array by array
 
 
 class Companion(NamedTuple):
@@ -126,7 +126,9 @@ def observe(program: Program, inputs: Inputs, dynamics, state) -> Tree:
         values["square"] = jax.tree.map(lambda x, r: (x - r) ** 2, values["average"], inputs.reference)
     if hasattr(dynamics, "kinetic_temperature"):
         values["temperature"] = dynamics.kinetic_temperature(state)
-    if inputs.reference is not None and hasattr(dynamics, "heat") and 1 < size(state.position) <= MAX_COORDINATES:
-        values["heat"] = dynamics.heat(state)
+    if inputs.reference is not None and hasattr(dynamics, "heat") and size(state.position) > 1:
+        heat = dynamics.heat(state)
+        few = size(state.position) <= MAX_COORDINATES
+        values |= {"heat": heat} if few else {"leaf_heat": jax.tree.map(jnp.mean, heat)}
     widest = jnp.result_type(jnp.float32, *jax.tree.leaves(values))  # which the weights' sum must not be behind
     return {**values, "weight": jnp.ones((), widest)}
