@@ -19,6 +19,7 @@ SMALLER = {
     "topics=200": "topics=3",
     "steps=2000": "steps=10",
     "steps=5000": "steps=10",
+    "random_state=0).fit(": "random_state=0, hidden_layer_sizes=(2,), starts=1).fit(",
     "batch_size=200": "batch_size=20",
     "hidden=100": "hidden=4",
     "pictures.test[:500]": "pictures.test[:5]",

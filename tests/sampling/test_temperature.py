@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import strang
+from strang.sampling import averages, record
 from strang.theory import closed, linear
 from strang.util.errors import InputError
 
@@ -102,3 +103,17 @@ def test_a_stepper_knows_schedules():
     one, other = stepper.step(one, X, size=20), same.step(other, X, size=20)
     assert not np.allclose(one.state.momentum, other.state.momentum)
     assert jax.tree.leaves(jnp.asarray(one.alive))
+
+
+def test_many_coordinates_have_temperatures_array_by_array(monkeypatch):
+    model = strang.Model(lambda q: -jnp.sum(q["a"] ** 2) - q["b"] ** 2, lambda q, x: 0.0 * x, init={
+        "a": np.ones(3, np.float32), "b": np.float32(1.0)})  # fmt: skip
+    settings = {"step_size": 0.1, "steps": 40, "progress": False}
+    each = strang.sample(model, DATA, strang.SGHMC(2.0, temperature=0.5), **settings)
+    monkeypatch.setattr(record, "MAX_COORDINATES", 1)
+    jax.clear_caches()
+    arrays = strang.sample(model, DATA, strang.SGHMC(2.0, temperature=0.5), **settings)
+    fine, coarse = (averages.means(run.chain.average) for run in (each, arrays))
+    np.testing.assert_allclose(coarse["leaf_heat"]["a"], fine["heat"]["a"].mean(1), rtol=1e-5)
+    np.testing.assert_allclose(coarse["leaf_heat"]["b"], fine["heat"]["b"], rtol=1e-5)
+    assert "heat" not in coarse
