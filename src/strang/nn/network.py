@@ -109,7 +109,9 @@ def scaled(net: Net, centre: np.ndarray, spread: np.ndarray) -> Net:
 
 
 def is_module(network: Any) -> bool:
-    """Whether it is an instance of a network library's class, rather than a function that makes one."""
+    """Whether it is an instance of a network library's class, rather than a function, or a class, that makes one."""
+    if isinstance(network, type):
+        return False
     homes = [base.__module__ for base in type(network).__mro__]
     return any(home.partition(".")[0] in ("flax", "equinox") for home in homes)
 

@@ -23,7 +23,7 @@ from strang.util.progress import bar
 from strang.util.trees import Tree
 
 WORD = "leimkuhler:BAOA"  # one gradient per step
-LONGEST_STEP, CALMER, BOLDER = 0.4, 0.4, 1.5  # of a unit of time in which the stiffest direction turns by one radian
+LONGEST_STEP, CALMER, BOLDER = 0.3, 0.4, 1.5  # of a unit of time in which the stiffest direction turns by one radian
 HOT = 1.15  # temperature of a layer, beyond its error, at which the step is made smaller
 PHASES, ATTEMPTS = 5, 12  # of settling, and how often one may begin anew with smaller steps
 FORGETTING = 10.0  # times that a chain's momentum is forgotten in a run, at least
