@@ -205,10 +205,10 @@ def own_split(load):
 
 def regression(name: str, folder: Path, seeds: int):
     load = {"airfoil": airfoil, "bike": bike}[name]
-    settings = {"airfoil": {"starts": 8, "steps": 40_000}, "bike": {"starts": 4, "steps": 8_000}}[name]
+    settings = {"airfoil": {"starts": 8, "steps": 24_000}, "bike": {"starts": 4, "steps": 8_000}}[name]
 
     def make(seed):
-        return strang.BNNRegressor((16,) * 4, activation="tanh", random_state=seed, draws=100, **settings)
+        return strang.BNNRegressor((16,) * 4, activation="tanh", prior_sd=4.0, random_state=seed, **settings)
 
     found = summary(name, compare(make, published_split(lambda: load(folder)), seeds))
     print(f"  bde, published: RMSE {PUBLISHED[name]['rmse']}, NLL {PUBLISHED[name]['nll']} (not run here)")

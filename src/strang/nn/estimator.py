@@ -29,7 +29,7 @@ class _BNN(BaseEstimator):
         *,
         activation="silu",
         prior="normal",
-        prior_sd=4.0,
+        prior_sd=None,
         temperature=None,
         network=None,
         starts=4,
@@ -159,8 +159,9 @@ class BNNClassifier(ClassifierMixin, _BNN):
         hidden_layer_sizes (tuple, default (50, 50)): units in each hidden layer; () is softmax regression.
         activation (str or function, default "silu"): `silu`, `tanh`, `gelu`, `relu`, or a function.
         prior (str, default "normal"): `normal`, `student-t` or `laplace`.
-        prior_sd (float or tuple, default 4.0): scale of a bias, and of a weight times the square root of its layer's
-            inputs; or one per layer.
+        prior_sd (float, tuple or None, default None): scale of a bias, and of a weight times the square root of its
+            layer's inputs; or one per layer. None: from how far the optimised starts went, from 1 to 5; 2 for a
+            module.
         temperature (float or None, default None): T of the density exp(−U/T) that is sampled; None: 0.03, since labels
             of curated data are surer than one label per row says (1 for numbers).
         network (module or None, default None): a module of Flax NNX or Equinox in place of layers of units, or a

@@ -10,7 +10,7 @@ import numpy as np
 
 from strang.data.batches import Data, arrays, files
 from strang.nn.health import Health, health_of
-from strang.nn.network import Net
+from strang.nn.network import Net, prior_from_starts
 from strang.nn.sampling import WORD, Plan, probe_of, sample, settle
 from strang.nn.saved import Folder
 from strang.nn.settings import HELD_OUT, LOOKS, MOST_HELD_OUT, PATIENCE, Settings
@@ -43,6 +43,7 @@ class Fitted:
     search_steps: int
     step_size: float
     friction: float
+    prior_sd: tuple[float, ...] | None = None  # of each layer, where it was chosen
     integrator: str = WORD
 
     @property
@@ -74,6 +75,10 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
         starts, held_out, made = found.best, np.asarray(found.loss, float), int(found.looks) * settings.every
     else:
         starts, held_out, made = before.positions, before.held_out_nll, 0
+    prior = None
+    if net.with_prior is not None:
+        prior = prior_from_starts(starts) if before is None else before.prior_sd
+        net = net.with_prior(prior)
     plan = Plan(settings.steps, settings.settling, settings.draws, settings.temperature, settings.seed)
     chosen = np.linspace(0, settings.rows - 1, min(PROBED, settings.rows)).round().astype(int)
     probe = probe_of(net, np.asarray(rows[0][chosen], np.float32))
@@ -101,6 +106,7 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
         search_steps=made,
         step_size=settled.step_size,
         friction=settled.friction,
+        prior_sd=prior,
     )
 
 

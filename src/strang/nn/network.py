@@ -21,6 +21,8 @@ ACTIVATIONS: dict[str, Callable] = {
     "gelu": jax.nn.gelu,
     "relu": jax.nn.relu,
 }
+PRIOR_RANGE = (1.0, 5.0)  # of the scale of a layer's prior where it is found from starts
+MODULE_PRIOR = 2.0
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,15 @@ class Net:
         output: `classes` or `number`.
         outputs: a function of (position, x), the last layer's outputs for many rows.
         starts: a function from one `jax.random` key per start to random positions, which lead with starts.
+        with_prior: a function from the scale of each layer's prior to the same network with that; None where the prior
+            is given.
     """
 
     model: Any
     output: str
     outputs: Callable
     starts: Callable
+    with_prior: Callable | None = None
 
 
 @dataclass(frozen=True)
@@ -51,17 +56,35 @@ class Logits:
 
 
 def built_in(
-    widths: tuple[int, ...], *, output: str, activation: str | Callable, prior: str, prior_sd: float | tuple
+    widths: tuple[int, ...], *, output: str, activation: str | Callable, prior: str, prior_sd: float | tuple | None
 ) -> Net:
-    """Layers of units."""
+    """Layers of units; without a scale of the prior it is to be found from optimised starts."""
     if not callable(activation) and activation not in ACTIVATIONS:
         raise choose("activation", activation, ACTIVATIONS)
     function = activation if callable(activation) else ACTIVATIONS[activation]
-    model = BNN(widths, prior_sd, function, prior, output)
-    return Net(model, output, Logits(model), jax.vmap(model.init))
+    model = BNN(widths, 1.0 if prior_sd is None else prior_sd, function, prior, output)
+    net = Net(model, output, Logits(model), jax.vmap(model.init))
+    if prior_sd is not None:
+        return net
+    return replace(net, with_prior=lambda sds: replace(net, model=replace(model, prior_sd=sds)))
 
 
-def from_module(network: Any, *, output: str, outputs: int, prior_sd: float, x: np.ndarray) -> Net:
+def prior_from_starts(starts: Tree) -> tuple[float, ...]:
+    """A scale of the prior for each layer, from how far optimised starts of a built-in network went before held-out
+    rows stopped them: r³, where r is their weights' root mean square relative to that of random ones; a rule of thumb.
+
+    >>> prior_from_starts(({"weights": jnp.full((1, 4, 2), 0.75), "biases": jnp.zeros((1, 2))},))
+    (3.4,)
+    """
+    ratios = [
+        float(np.sqrt(np.mean(np.square(np.asarray(layer["weights"], float))) * layer["weights"].shape[1]))
+        for layer in starts
+    ]
+    low, high = PRIOR_RANGE
+    return tuple(float(f"{np.clip(ratio**3, low, high):.2g}") for ratio in ratios)  # few digits: few compilations
+
+
+def from_module(network: Any, *, output: str, outputs: int, prior_sd: float | None, x: np.ndarray) -> Net:
     """A module of Flax NNX, which is called with many rows, or of Equinox, with one; or a function from a `jax.random`
     key to one. Starts are what the function gives; of a module, its numbers in random order, array by array."""
     is_function = not is_module(network) and callable(network)
@@ -75,7 +98,7 @@ def from_module(network: Any, *, output: str, outputs: int, prior_sd: float, x: 
         return jax.vmap(lambda out, y: log_density(output, out, y))(call(module, rows[0]), rows[1])
 
     make = from_equinox if equinox else from_nnx
-    model = make(module, batch_log_likelihood=likelihood, prior=prior_sd)
+    model = make(module, batch_log_likelihood=likelihood, prior=MODULE_PRIOR if prior_sd is None else prior_sd)
 
     def predict(position, x):
         return call(model.module(position), x)
@@ -105,7 +128,13 @@ def scaled(net: Net, centre: np.ndarray, spread: np.ndarray) -> Net:
         ),
     )
     object.__setattr__(model, "prior_scales", partial(prior_scales, net.model))
-    return replace(net, model=model, outputs=lambda position, x: net.outputs(position, (x - centre) / spread))
+    refine = net.with_prior
+    return replace(
+        net,
+        model=model,
+        outputs=lambda position, x: net.outputs(position, (x - centre) / spread),
+        with_prior=None if refine is None else lambda sds: scaled(refine(sds), centre, spread),
+    )
 
 
 def is_module(network: Any) -> bool:

@@ -50,6 +50,7 @@ class Settings:
             "step_size": fitted.step_size,
             "friction": fitted.friction,
             "temperature": self.temperature,
+            "prior_sd": fitted.prior_sd or self.network,
             "settling_steps": self.settling,
             "steps": self.steps,
             "draws": self.starts * fitted.draws_each,
