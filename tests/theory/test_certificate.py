@@ -114,7 +114,7 @@ def substeps(dynamics, state, moves, gradient, noise, h):
 def loud(factor, dynamics, state, h, gradient, noise):
     """chen:ABOBA with noise of a wrong variance."""
     noise = tuple(np.sqrt(factor) * xi for xi in noise)
-    return scheme("chen:ABOBA").step(dynamics, state, h, gradient, noise)
+    return scheme("chen:ABOBA").step.function(dynamics, state, h, gradient, noise)
 
 
 def lumped(dynamics, state, h, gradient, noise):
@@ -137,7 +137,7 @@ def forgetful(dynamics, state, h, gradient, noise):
 
 def linear_friction(dynamics, state, h, gradient, noise):
     """1 − Dh/2 in place of e^{−Dh/2}."""
-    return strang.spell(strang.SGHMC, "chen:AbObA")(dynamics, state, h, gradient, noise)
+    return strang.spell(strang.SGHMC, "chen:AbObA").function(dynamics, state, h, gradient, noise)
 
 
 def restless(dynamics, state, h, gradient, noise):
@@ -213,7 +213,7 @@ def test_a_normal_that_two_coordinates_share_is_noticed(pair):
         (normals,) = noise
         if len(normals) > second:
             normals = normals.at[second].set(normals[first])
-        return scheme("chen:ABOBA").step(dynamics, state, h, gradient, (normals,))
+        return scheme("chen:ABOBA").step.function(dynamics, state, h, gradient, (normals,))
 
     broken = strang.Step("sharing", sharing, order=2, gradients=1, noises=1)
     assert weak_order(broken, strang.SGHMC, max_order=2).order == 0

@@ -76,7 +76,8 @@ class Step:
         paths: which pieces of a Brownian path the normals are made of; by default equal ones, one after the other. Of
             interest only to chains that are to follow each other closely: the law of a step does not depend on it.
         own_temperature: whether the function sees to the temperature of a dynamics itself. By default the normals that
-            it gets have the variance T, which is all there is to it where noise enters linearly.
+            it gets have the variance T, which is all there is to it where noise enters linearly. A function that is
+            made of other steps calls their `function`, since a step that is called gives its normals this variance.
 
     Example:
         >>> def drift(dynamics, state, h, gradient, noise):

@@ -130,7 +130,7 @@ def temperatures(*, sizes: dict[str, float]) -> dict[str, float]:
         name, step = type(dynamics).__name__, spell(dynamics, word)
 
         def doubled(dynamics, state, h, gradient, noise, step=step):
-            return step(dynamics, state, h, gradient, tuple(np.sqrt(2) * xi for xi in noise))
+            return step.function(dynamics, state, h, gradient, tuple(np.sqrt(2) * xi for xi in noise))
 
         generator = replace(step, name=f"{step.name}, noise doubled", function=doubled, order=0)
         for which, tried in (("update", step), ("generator", generator)):
