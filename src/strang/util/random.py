@@ -61,7 +61,7 @@ def chain_keys(seed: int, chains: int) -> Keys:
 
     own = folded(root[None], np.arange(chains, dtype=np.uint32))
     purposes = np.arange(len(Keys._fields), dtype=np.uint32)[:, None]
-    return Keys(*jnp.asarray(folded(own, np.broadcast_to(purposes, (len(Keys._fields), chains)))))
+    return Keys(*map(jnp.asarray, folded(own, np.broadcast_to(purposes, (len(Keys._fields), chains)))))
 
 
 def jax_key(key):
