@@ -39,6 +39,8 @@ def taken_late(data: Data, row) -> bool:
 
 def take_late(data: Data, rows: Tree) -> Tree:
     """The rows of a step, of which `rows` has numbers only for what is taken late."""
+    if data.source is not None:
+        return rows
     return jax.tree.map(
         lambda row, given, table: data.look_up(table, given) if taken_late(data, row) else given,
         data.datum,
