@@ -160,7 +160,7 @@ def as_schedule(step_size, steps: int, chains: int, name: str = "step_size"):
         schedule = Function(step_size) if callable(step_size) else Fixed(np.asarray(step_size))
     if not all(np.asarray(leaf).dtype.kind in "fiu" for leaf in jax.tree.leaves(schedule)):
         raise InputError(f"{name} is {step_size!r}; write a number, one per chain, or a function of the step.")
-    schedule = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), schedule)
+    schedule = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf, jnp.result_type(float))), schedule)
     if isinstance(schedule, Cyclical):
         check_cycle(schedule, name)
     try:
@@ -195,4 +195,4 @@ def counted(schedules, l):
 def probe(schedule, steps: int) -> np.ndarray:
     """The step sizes at up to 1000 step numbers from first to last, dense at the beginning."""
     numbers = np.unique(np.geomspace(1, steps, 1000).astype(int))
-    return np.asarray(jax.vmap(schedule)(jnp.asarray(numbers, float)))
+    return np.asarray(jax.jit(jax.vmap(schedule))(numbers.astype(jnp.result_type(float))))

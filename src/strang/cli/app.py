@@ -13,6 +13,7 @@ from strang.cli.launch import join, launch, leave
 from strang.cli.models import sample, tune
 from strang.cli.runs import report, resume, watch
 from strang.cli.schemes import integrators, order, rates
+from strang.cli.selftest import selftest
 from strang.paper.commands import sample_app
 from strang.util.errors import InputError
 from strang.util.version import __version__
@@ -23,7 +24,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (order, integrators, rates, resume, report, watch, launch):
+for command in (order, integrators, rates, resume, report, watch, launch, selftest):
     app.command()(command)
 for application in APPLICATIONS:
     application.register(app)

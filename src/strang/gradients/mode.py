@@ -5,7 +5,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.flatten_util import ravel_pytree
 
 from strang.data.batches import Data
@@ -19,6 +18,8 @@ def find_mode(
     model, data: Data, start: Tree, *, iterations: int, tolerance: float, progress: bool | None, what: str
 ) -> Tree:
     """A position where the full gradient is `tolerance` of what it was, or after `iterations` of L-BFGS, for `what`."""
+    import optax  # late: it takes as long to import as all of Strang
+
     solver = optax.lbfgs()
 
     @jax.jit

@@ -7,14 +7,17 @@ trees shaped like the position. A word is one way to make such a function; nothi
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax import lax
 
 from strang.util.errors import InputError
-from strang.util.trees import Tree, scale
+from strang.util.trees import Tree, scale, size
 
+MAX_RECOMPUTED = 1 << 16  # numbers of a state up to which it is cheaper to compute some twice than to keep them
 Letters = tuple[tuple[str, float], ...]  # each letter of a word with its fraction of the step's time
 
 
@@ -210,6 +213,20 @@ def check(name: str, alphabet: Mapping[str, Piece], letters: Letters) -> None:
             raise InputError(f"{name!r} runs {letter} ({piece.meaning}) backwards; noise has no negative time.")
 
 
+def borrows(part) -> bool:
+    """Whether a letter uses a gradient that was computed for an earlier one."""
+    piece, *_, computes = part
+    return piece.kicks and not computes
+
+
+def move_along(dynamics, h, gradient, stretch, drawn, current, state):
+    """The state after some letters of a word with their normals, and the gradient where it was computed last."""
+    for (_, move, fraction, computes), own in zip(stretch, drawn, strict=True):
+        current = gradient(state.position) if computes else current
+        state = move(dynamics, state, Substep(fraction * h, current, own, h))
+    return state, current
+
+
 def compose(name: str, alphabet: Mapping[str, Piece], letters: Letters) -> Step:
     """Chains the flows. One gradient serves all letters until the position moves."""
     parts: list[tuple[Piece, Callable, float, bool]] = []  # with whether the gradient is computed for it
@@ -220,14 +237,21 @@ def compose(name: str, alphabet: Mapping[str, Piece], letters: Letters) -> Step:
         parts.append((piece, move, fraction, piece.kicks and not fresh))
         fresh = (fresh or piece.kicks) and not piece.moves
 
+    # Letters in a row that leave the position alone share a gradient, and are gone through together; so are those that
+    # move it with a gradient that is there already.
+    stretches = [list(stretch) for _, stretch in groupby(parts, key=lambda part: part[0].moves and not borrows(part))]
+
     def step(dynamics, state, h, gradient, noise):
-        current, used = None, 0
-        for piece, move, fraction, computes in parts:
-            if computes:
-                current = gradient(state.position)
-            normals = noise[used : used + piece.noises]
-            used += piece.noises
-            state = move(dynamics, state, Substep(fraction * h, current, normals, h))
+        current, normals = None, iter(noise)
+        for stretch in stretches:
+            drawn = [tuple(islice(normals, piece.noises)) for piece, *_ in stretch]
+            move = partial(move_along, dynamics, h, gradient, stretch, drawn, current)
+            if size(state) > MAX_RECOMPUTED and any(computes and not piece.moves for piece, *_, computes in stretch):
+                # A branch whose results are kept: XLA would otherwise compute the kick twice, once for the momentum and
+                # once for the position that it moves. With h = 0 there is nothing to do.
+                state = lax.cond(h != 0, lambda state, move=move: move(state)[0], lambda state: state, state)
+            else:
+                state, current = move(state)
         return state
 
     flows = [(piece.flow, fraction) for piece, _, fraction, _ in parts]

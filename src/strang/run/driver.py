@@ -184,7 +184,7 @@ def drive(
                 reached = chain, observer.look(chain, reached[1]._replace(measured=None))
                 if store and (reached[1].measured or store.due(int(chain.step))):
                     save(*reached)
-                alive = int(chain.alive.sum())
+                alive = int(np.asarray(chain.alive).sum())
                 lost = "" if alive == len(chain.alive) else f"{len(chain.alive) - alive} diverged"
                 show(int(chain.step), ", ".join(filter(None, (reached[1].text, lost))))
                 if alive == 0 or reached[1].goal is not None:

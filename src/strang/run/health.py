@@ -60,16 +60,10 @@ def rounding(run) -> list[str]:
     """A line if a step moves a coordinate by few of its last digits, where sums are rounded to nothing."""
     if not run.alive.any():
         return []
-    dynamics = jax.tree.map(lambda x: jnp.ravel(x)[0], at_step(run.job.inputs.dynamics, 1.0))
+    dynamics = jax.tree.map(lambda x: np.ravel(x)[0], at_step(run.job.inputs.dynamics, 1.0))
     h, chains = step_sizes(run)[1].min(), int(run.alive.sum())
-
-    def movement(position):
-        state = dynamics.init(position, jax.tree.map(jnp.ones_like, position))
-        drift, noise = dynamics.drift(state, zeros)[0], dynamics.diffusion(state)[0]
-        return jax.tree.map(lambda d, s: h * abs(d) + np.sqrt(h) * abs(s), drift, noise)
-
-    position = jax.tree.map(lambda x: x[run.alive], run.chain.state.position)
-    moved = flat(jax.vmap(movement)(position), chains)
+    position = jax.tree.map(lambda x: np.asarray(x)[run.alive], run.chain.state.position)
+    moved = flat(movements(dynamics, position, h), chains)
     digit = flat(jax.tree.map(lambda x: np.spacing(np.abs(np.asarray(x))), position), chains)
     ratio = moved / digit
     if ratio.min() >= MIN_DIGITS:
@@ -81,6 +75,18 @@ def rounding(run) -> list[str]:
         f"{digit[chain, coordinate]:.2g}: what is less is lost; subtract a constant from it, or use double precision "
         "(jax.enable_x64)"
     ]
+
+
+@jax.jit  # op by op it would take far longer to compile
+def movements(dynamics, positions: Tree, h) -> Tree:
+    """About how far a step moves each coordinate, without a gradient; chains lead."""
+
+    def one(position):
+        state = dynamics.init(position, jax.tree.map(jnp.ones_like, position))
+        drift, noise = dynamics.drift(state, zeros)[0], dynamics.diffusion(state)[0]
+        return jax.tree.map(lambda d, s: h * abs(d) + jnp.sqrt(h) * abs(s), drift, noise)
+
+    return jax.vmap(one)(positions)
 
 
 def gradient_noise(run) -> list[str]:
@@ -171,7 +177,7 @@ def uncertainty(run, found: np.ndarray) -> float:
 def step_sizes(run, first: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Up to 1000 step numbers from `first` to the last, and the sizes of these steps: step, then chain, or 1."""
     numbers = np.unique(np.geomspace(first, max(run.steps, first), 1000).round())
-    sizes = jax.vmap(run.job.inputs.schedule)(jnp.asarray(numbers, float))
+    sizes = jax.jit(jax.vmap(run.job.inputs.schedule))(numbers.astype(jnp.result_type(float)))
     return numbers, np.asarray(sizes, float).reshape(len(numbers), -1)
 
 

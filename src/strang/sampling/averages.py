@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from scipy.special import fdtrc, stdtrit
 
 from strang.util.trees import Tree, add, zeros
 
@@ -189,6 +188,8 @@ def disagreement(average: Average, alive: np.ndarray) -> tuple[Tree, Tree]:
     R-hat is that of Gelman and Rubin (1992) with the mean of a batch in the place of a draw; the probability is that of
     an F statistic. Both are NaN where there is only one chain, or one batch.
     """
+    from scipy.special import fdtrc  # late: it takes longer to import than all of Strang
+
     pieces = jax.tree.map(lambda rows: rows[alive][None], _pieces(average))
     weights = pieces["weight"]
     chains = weights.shape[1]
@@ -236,6 +237,8 @@ def _error(rows, weights):
     many, and else a part of one. Long pieces show that chains are slow or disagree; short ones are many. Student's
     quantile makes up for their number.
     """
+    from scipy.special import stdtrit
+
     shape, chains = (len(rows), *rows.shape[3:]), rows.shape[1]
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # the sums of a diverged chain
         total = weights.sum((1, 2))

@@ -39,6 +39,8 @@ def taken_late(data: Data, row) -> bool:
 
 def take_late(data: Data, rows: Tree) -> Tree:
     """The rows of a step, of which `rows` has numbers only for what is taken late."""
+    if data.source is not None:
+        return rows
     return jax.tree.map(
         lambda row, given, table: data.look_up(table, given) if taken_late(data, row) else given,
         data.datum,
@@ -63,17 +65,12 @@ def draw(program: Program, data: Data, chain: Chain, count) -> Draws:
     block = program.draw_block
     steps = chain.step + jnp.arange(block, dtype=jnp.uint32)
 
-    # A large model's normals are made where they are used, which saves writing and reading them.
-    keep = materialise if block > 1 else lambda function, _: function()
-
     def many(function, keys):
         return jax.vmap(jax.vmap(function, (0, None)), (None, 0))(keys, steps)
 
     position = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), chain.state.position)
-    bits = materialise(
-        lambda: many(lambda key, l: random.bits(key, l, position, program.step.noises), chain.keys.noise), count
-    )
-    normals = keep(lambda: random.as_normals(bits, position, program.step.noises), count)
+    bits = materialise(lambda: random.bits(chain.keys.noise, steps[:, None], position, program.step.noises), count)
+    normals = materialise(lambda: random.as_normals(bits, position, program.step.noises), count)
     keys = many(random.fold, chain.keys.model) if hasattr(program.model, "likelihood_gradient") else None
     ahead = None if data.source is None else steps + count  # the next block's, whose rows can be brought meanwhile
     return draw_batches(program, data, chain.keys.batch, steps, count, ahead)._replace(normals=normals, keys=keys)
@@ -119,7 +116,7 @@ def draw_batches(program: Program, data: Data, keys, steps, count, ahead=None) -
 
 
 def draw_salts(order: BatchOrder, keys, steps, count) -> Any:
-    """The random bits of the batches with these numbers: step first. Those of permutations are drawn once per period."""
+    """The random bits of the batches with these numbers: step first. Those of a permutation are drawn once."""
     periods = len(steps) // order.period + 2  # that so many steps may touch
     if not order.permuted or periods >= len(steps):
         return materialise(lambda: order.salt(keys, steps[:, None, None]), count)

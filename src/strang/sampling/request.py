@@ -120,7 +120,7 @@ def prepare(
     check_memory(model, init, chains)
     keys = random.chain_keys(seed, chains)
     positions = first_positions(model, init, keys) if starts is None else jax.tree.map(jnp.asarray, starts)
-    position = jax.tree.map(lambda x: x[0], positions)
+    position = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), positions)
     if hasattr(dynamics, "check"):
         dynamics.check(step, float(probe(schedule, steps).max()))
     check_known_noise(dynamics, data, position, grid)
@@ -141,7 +141,8 @@ def prepare(
     shared = estimator.prepare(model, data, position, progress)
     reference = reference_of(average, natural_now(model, position) if hasattr(model, "constrain") else position)
     centre = position if change is None else zeros(position)
-    inputs = Inputs(data, dynamics, schedule, shared, jnp.uint32(burn_in), change, centre, reference, jnp.int32(parts))
+    counts = jnp.asarray(np.uint32(burn_in)), jnp.asarray(np.int32(parts))
+    inputs = Inputs(data, dynamics, schedule, shared, counts[0], change, centre, reference, counts[1])
     chain = jax.block_until_ready(begin(program, inputs, keys, positions))
     data.check()
     fixed = fixed_numbers(model, average, position) if reference is not None and hasattr(model, "constrain") else None
@@ -393,7 +394,7 @@ def first_positions(model, init, keys) -> Tree:
                 "position, or a function of one jax.random key."
             ) from error
     else:
-        positions = jax.tree.map(lambda x: jnp.broadcast_to(x, (chains, *x.shape)), floats(init))
+        positions = jax.tree.map(lambda x: jnp.asarray(np.broadcast_to(x, (chains, *x.shape))), floats(init))
     if not all(np.isfinite(np.asarray(leaf, float)).all() for leaf in jax.tree.leaves(positions)):
         raise InputError("a start is not finite; init must give finite numbers.")
     if not hasattr(model, "unconstrain"):
@@ -474,7 +475,7 @@ def check_starts(model, data: Data, positions: Tree) -> None:
     """The log densities must be finite where the chains start, as far as some rows tell."""
     rows = None if hasattr(model, "likelihood_gradient") else first_rows(data)
     for name, right in zip(("log_prior", "log_likelihood"), finite_densities(model, positions, rows), strict=True):
-        if not np.all(right):
+        if not np.asarray(right).all():
             chain = int(np.argmin(right))
             raise InputError(
                 f"{name} is not finite at the start of chain {chain}; give a start (init) at which it is, or look for "

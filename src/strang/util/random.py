@@ -61,7 +61,7 @@ def chain_keys(seed: int, chains: int) -> Keys:
 
     own = folded(root[None], np.arange(chains, dtype=np.uint32))
     purposes = np.arange(len(Keys._fields), dtype=np.uint32)[:, None]
-    return Keys(*jnp.asarray(folded(own, np.broadcast_to(purposes, (len(Keys._fields), chains)))))
+    return Keys(*map(jnp.asarray, folded(own, np.broadcast_to(purposes, (len(Keys._fields), chains)))))
 
 
 def jax_key(key):
@@ -75,11 +75,21 @@ def normals(key, l, like: Tree, copies: int) -> tuple[Tree, ...]:
 
 
 def bits(key, l, like: Tree, copies: int) -> tuple:
-    """The random bits behind `normals`, for all copies and leaves side by side. Keep them in memory before they are
-    used: otherwise XLA computes every pair of them twice, once for each of the two."""
-    leaves = jax.tree.leaves(like)
-    pair = threefry(key, l, jnp.arange(copies * sum(map(_calls, leaves)), dtype=jnp.uint32))
-    return pair if any(map(_needs_both, leaves)) else pair[:1]
+    """The random bits behind `normals`, for all copies and leaves side by side, behind the axes of keys and of l. Keep
+    them in memory before they are used: otherwise XLA computes every pair of them twice, once for each of the two."""
+    leaves, lead = jax.tree.leaves(like), jnp.broadcast_shapes(key.shape[:-1], jnp.shape(l))
+    # XLA makes several at once along an axis whose length is a multiple of 4, with no others of length 1 beside it.
+    axes = tuple(axis for axis, length in enumerate(lead) if length == 1)
+    first, second, l = (jnp.squeeze(jnp.broadcast_to(x, lead), axes)[..., None] for x in (key[..., 0], key[..., 1], l))
+    counters = jnp.arange(even(copies * sum(map(_calls, leaves))), dtype=jnp.uint32)
+    pair = threefry(jnp.stack([first, second], axis=-1), l, counters)
+    words = pair if any(map(_needs_both, leaves)) else pair[:1]
+    return tuple(word.reshape(*lead, len(counters)) for word in words)
+
+
+def even(count: int) -> int:
+    """A length at which XLA makes several numbers at once: a multiple of 8, where there are many."""
+    return count if count < 256 else -(-count // 8) * 8
 
 
 def _calls(leaf) -> int:
