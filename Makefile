@@ -47,8 +47,9 @@ lint: setup
 	$(VENV)/bin/mypy
 
 bench: setup
+	$(PYTHON) benchmarks/speed.py
+	$(PYTHON) benchmarks/disk.py --small
 	$(PYTHON) benchmarks/peers.py
-	$(PYTHON) benchmarks/step_cost.py
 	$(PYTHON) benchmarks/exactness.py
 
 clean:
