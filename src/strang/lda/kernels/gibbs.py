@@ -19,7 +19,7 @@ import numpy as np
 
 from strang.lda.kernels.choice import NO_TOPIC, add_expected, add_up, draw_topic, move_and_add_up, total_of
 from strang.lda.kernels.documents import Documents, as_documents, kept_sweeps, read_only, slices
-from strang.util.cores import cores
+from strang.util.cores import cores, free_cores
 from strang.util.errors import InputError
 from strang.util.simd import COMPILE, INLINE, LANES, aligned
 
@@ -249,7 +249,8 @@ def run_on_threads(function: Callable, items: Iterable, resources: list[tuple]) 
 
     def call(item) -> None:
         own = free.pop()  # there is always one: calls run on as many threads
-        function(item, *own)
+        with free_cores():
+            function(item, *own)
         free.append(own)
 
     if len(free) == 1:
