@@ -1,6 +1,6 @@
 """Topic weights of new documents by `strang.LDA.transform`, scikit-learn's `transform` and tomotopy's `infer`.
 
-    .venv/bin/python benchmarks/lda_transform.py [CORPUS] [--topics 200] [--documents 2000] [--repeats 9]
+    .venv/bin/python benchmarks/lda_transform.py [CORPUS] [--topics 200] [--documents 10000] [--repeats 9]
 
 CORPUS is a folder that `strang lda prepare` made, whose last documents are held out; without it there is a simulated
 one of as long documents as abstracts. Strang and scikit-learn get the same topics, fitted by Strang, tomotopy (in an
@@ -88,7 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path, nargs="?")
     parser.add_argument("--topics", type=int, default=200)
-    parser.add_argument("--documents", type=int, default=2000)
+    parser.add_argument("--documents", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--no-tomotopy", action="store_true")
     given = parser.parse_args()

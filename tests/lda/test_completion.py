@@ -88,8 +88,8 @@ def test_scored_probabilities_are_those_of_enumeration():
 
 
 def test_weights_have_less_noise_than_topics_drawn():
-    """Over 2,000 documents with the same words but seeds of their own: the squared error at 8 sweeps in units of that of
-    8 independent draws of all topics, whose variance is enumerated. It was 0.22 to 0.23 with four keys; with topics
+    """Over 2,000 documents with the same words but seeds of their own: the squared error at 8 sweeps in units of that
+    of 8 independent draws of all topics, whose variance is enumerated. It was 0.22 to 0.23 with four keys; with topics
     drawn by as many sweeps, as for scored words, 1.5."""
     phi, bag, sweeps = random_topics(), np.array([2, 1, 0, 0, 1, 0]), 8
     exact, square = exact_weights(bag, phi), exact_weights(bag, phi, power=2)

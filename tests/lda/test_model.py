@@ -545,4 +545,5 @@ def test_loops_that_run_at_the_same_time_share_the_cores(monkeypatch):
     starts = [partial(gibbs.run_on_threads, compute, range(6 * k, 6 * k + 6), [(), ()]) for k in range(3)]
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda start: start(), starts))
-    assert len(most) == 18 and max(most) == 1
+    assert len(most) == 18
+    assert max(most) == 1

@@ -24,7 +24,7 @@ from strang.util.errors import InputError, whole
 from strang.util.host_random import mixed, streams
 
 BURN_IN = 20  # sweeps from the start that are not counted
-WEIGHT_BURN_IN, WEIGHT_SWEEPS = 2, 8  # of topic weights, for which probabilities of topics are averaged
+WEIGHT_BURN_IN, WEIGHT_SWEEPS = 1, 9  # of topic weights, for which probabilities of topics are averaged
 SWEEPS = 100  # of a score from scratch; on short documents (arXiv) its error is then below 0.1 %
 MAX_SWEEPS = 100_000
 ANY_WORD = np.iinfo(np.int32).max  # the vocabulary's size where it is not known yet
