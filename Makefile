@@ -50,6 +50,8 @@ bench: setup
 	$(PYTHON) benchmarks/peers.py
 	$(PYTHON) benchmarks/step_cost.py
 	$(PYTHON) benchmarks/exactness.py
+	$(PYTHON) benchmarks/lda_transform.py
+	$(PYTHON) benchmarks/processes.py --only "4000 documents"
 
 clean:
 	rm -rf $(VENV) report
