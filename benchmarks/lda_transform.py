@@ -3,10 +3,10 @@
     .venv/bin/python benchmarks/lda_transform.py [CORPUS] [--topics 200] [--documents 10000] [--repeats 9]
 
 CORPUS is a folder that `strang lda prepare` made, whose last documents are held out; without it there is a simulated
-one of as long documents as abstracts. Strang and scikit-learn get the same topics, fitted by Strang, tomotopy (in an
-environment of its own under benchmarks/.peers) fits its own on as many documents as that takes a minute for. All see
-half of each held-out document's tokens on one core; the perplexity is of the other half, by each one's weights. Strang
-and scikit-learn take turns, also on whole documents: the ratios have the median and the range over the turns.
+one of as long documents as abstracts. Strang and scikit-learn get the same topics, fitted by Strang; tomotopy (in an
+environment of its own under benchmarks/.peers) fits its own, on up to 20,000 documents. All see half of each held-out
+document's tokens, on one core; the perplexity is of the other half, by each one's weights. Strang and scikit-learn take
+turns, also on whole documents: the ratios have the median and the range over the turns.
 """
 
 import argparse
