@@ -51,6 +51,8 @@ bench: setup
 	$(PYTHON) benchmarks/disk.py --small
 	$(PYTHON) benchmarks/peers.py
 	$(PYTHON) benchmarks/exactness.py
+	$(PYTHON) benchmarks/lda_transform.py
+	$(PYTHON) benchmarks/processes.py --only "4000 documents"
 
 clean:
 	rm -rf $(VENV) report
