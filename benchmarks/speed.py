@@ -155,7 +155,7 @@ def imports() -> None:
     bare = seconds["jax"] - seconds["nothing"]
     for name, what, wanted in (
         ("strang", "`import strang` over `import jax`", "at most 1.2"),
-        ("sample", "`import strang; strang.sample` over `import jax`", ""),
+        ("sample", "`import strang; strang.sample` over `import jax`", "at most 1.2"),
         ("help", "`strang --help` over `import jax`", "without JAX"),
     ):
         row(what, spread((seconds[name] - seconds["nothing"]) / bare), wanted)
