@@ -7,6 +7,7 @@ from typing import Any
 from strang.regression.defaults import all_priors
 from strang.regression.encoding import learn
 from strang.regression.families import family_of
+from strang.regression.fit import group_coordinates
 from strang.regression.formula import parse
 from strang.regression.model import RegressionModel, labels_of
 from strang.regression.result import Regression
@@ -104,5 +105,7 @@ def glm(
         given |= {**options, "holdout": holdout, "error": error, "seconds": seconds, "chains": chains, "seed": seed}
         about["settings"] = {**given, "cache": None if cache is None else str(Path(cache).resolve())}
     settings |= {"about": about} if store is not None else {}
+    if encoding.groups:
+        settings["coordinates"] = group_coordinates(model, built.data, progress)
     run = sample(model, built.data, progress=progress, **settings)
     return Regression(run, model, built.held, built.folder, time.perf_counter() - started, prepared)

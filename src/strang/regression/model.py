@@ -115,6 +115,13 @@ class RegressionModel:
 
     def log_prior(self, free: Position):
         """With the logarithm of the volume by which transforms stretch."""
+        total = self.log_prior_without_effects(free)
+        for k, _ in enumerate(self.encoding.groups):
+            total += covariance.log_normal(free[f"effect_{k}"], free[f"sd_{k}"], free.get(f"cor_{k}"))
+        return total
+
+    def log_prior_without_effects(self, free: Position):
+        """Of all but the effects of groups, which are given the rest."""
         e, total, q = self.encoding, jnp.zeros(()), self.parameters(free)
         for prior, places in self.coefficient_priors():
             scale = np.where(np.array(e.names)[places] == INTERCEPT, 1.0, e.scale[places])
@@ -131,7 +138,6 @@ class RegressionModel:
             if partial is not None:
                 shape = self.priors[f"cor({group.name})"].numbers[0]
                 total += covariance.log_lkj(partial, len(group.names), shape)
-            total += covariance.log_normal(free[f"effect_{k}"], log_sd, partial)
         return total
 
     def coefficient_priors(self) -> list[tuple[Prior, np.ndarray]]:
