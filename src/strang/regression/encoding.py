@@ -73,19 +73,34 @@ class Encoding:
         """Of the table, all that are used."""
         return list(self.survey.columns)
 
-    def rows(self, frame: Any, first: int = 0, *, response: bool = True, fresh: bool = False) -> Rows:
-        """The numbers of complete rows; `first` is the number of the first. With `fresh` levels of groups may be new,
-        and get the number of all that are known."""
+    @property
+    def predictors(self) -> list[str]:
+        """The columns of the table from which the response is predicted."""
+        parts = [self.formula.fixed, *(term.inner for term in self.formula.groups), *self.formula.offsets]
+        parts += [f"0 + {self.options['trials']}"] if self.options.get("trials") else []
+        used = [name for part in parts for name in columns_of(part)]
+        return list(dict.fromkeys([*used, *(name for group in self.groups for name in group.by)]))
+
+    def rows(
+        self, frame: Any, first: int = 0, *, response: bool = True, fresh: dict[int, list[str]] | None = None
+    ) -> Rows:
+        """The numbers of complete rows; `first` is the number of the first. Levels of groups that are not known are an
+        error, or where there is `fresh`, are numbered on and noted there."""
         found: Rows = {"x": self.standardised(self.matrix("fixed", frame, first))}
-        for name in ("offset", "trials", "weights"):
+        for name in ("offset", "trials", *(("weights",) if response else ())):
             if name in self.specs:
                 found[name] = self.number(name, frame, first)
         for k, group in enumerate(self.groups):
             labels = group_labels(frame, group.by)
             numbers = need("pandas", "glm").Index(group.levels).get_indexer(labels)
-            if (numbers < 0).any() and not fresh:
-                raise InputError(f"{group.name} has the level {labels[numbers < 0].iloc[0]!r}, which is not known.")
-            found[f"group_{k}"] = np.where(numbers < 0, len(group.levels), numbers).astype(np.int32)
+            if (numbers < 0).any():
+                if fresh is None:
+                    raise InputError(f"{group.name} has the level {labels[numbers < 0].iloc[0]!r}, which is not known.")
+                known = fresh.setdefault(k, [])
+                known += [label for label in dict.fromkeys(labels[numbers < 0]) if label not in known]
+                new = need("pandas", "glm").Index(known).get_indexer(labels)
+                numbers = np.where(numbers < 0, len(group.levels) + new, numbers)
+            found[f"group_{k}"] = numbers.astype(np.int32)
             if not group.intercept_only:
                 found[f"z_{k}"] = (self.matrix(f"group_{k}", frame, first) / group.scale).astype(np.float32)
         if response:

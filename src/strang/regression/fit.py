@@ -100,7 +100,9 @@ def whitened_at(model: RegressionModel, free: Position, found: dict[str, Any]) -
         score = found[f"score {k}"] + np.einsum("gij,gj->gi", information, np.asarray(free[f"effect_{k}"], float))
         terms.append(Term(information, score, found[f"cross {k}"].reshape(count, size, -1)))
     b, precision = np.asarray(free["b"], float), np.asarray(precision_of(model.family.name, free), float)
-    return jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(float)), Whitened(tuple(terms), b, precision, model.family.name))
+    return jax.tree.map(
+        lambda x: jnp.asarray(x, jnp.result_type(float)), Whitened(tuple(terms), b, precision, model.family.name)
+    )
 
 
 def globals_of(free: Position, *without: str) -> Position:
@@ -142,7 +144,9 @@ def surrogate_step(model: RegressionModel) -> Callable:
         some, gain = maximised(derivatives, globals_of(free, "family"), q, whitened, found, effects)
         moved = {**some, **family_step(q, found), **{name: jnp.zeros_like(x) for name, x in effects.items()}}
         after = whitened(moved)
-        memory.update(before=free, halved=0, value=found["value"] + float(model.log_prior({**after, **effects, "b": free["b"]})))
+        memory.update(
+            before=free, halved=0, value=found["value"] + float(model.log_prior({**after, **effects, "b": free["b"]}))
+        )
         return after, value, gain
 
     return step
@@ -167,7 +171,9 @@ def maximised(derivatives: Callable, some: Position, *given) -> tuple[Position, 
     """A few damped steps; the nats that the first one promised. Covariances move by a factor of e² at most."""
     flat, unravel = ravel_pytree(some)
     point, damping, first = np.asarray(flat, float), 1e-4, np.inf
-    value, slope, curvature = (np.asarray(x, float) for x in derivatives(unravel(jnp.asarray(point, flat.dtype)), *given))
+    value, slope, curvature = (
+        np.asarray(x, float) for x in derivatives(unravel(jnp.asarray(point, flat.dtype)), *given)
+    )
     for count in range(12):
         move, gain = damped_step(slope, curvature, damping)
         first = gain if count == 0 else first
@@ -190,7 +196,9 @@ def family_step(q: Position, found: dict[str, Any]) -> Position:
     return unravel(flat + jnp.asarray(np.clip(move, -1, 1), flat.dtype))
 
 
-def polished(model: RegressionModel, data: Data, free: Position, found: dict[str, Any], progress: bool | None) -> Chained:
+def polished(
+    model: RegressionModel, data: Data, free: Position, found: dict[str, Any], progress: bool | None
+) -> Chained:
     """The mode of all but effects where these are at their conditional means, by Newton's method with exact gradients;
     second derivatives are the surrogate's but for the family's parameters."""
     whitened = whitened_at(model, free, found)

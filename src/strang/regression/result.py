@@ -5,14 +5,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from strang.regression import predictions
 from strang.regression.encoding import Encoding, Rows
 from strang.regression.model import RegressionModel
 from strang.run import Run
+from strang.run.check import PredictiveCheck
 from strang.run.predict import LogDensity
 from strang.run.table import Table
 from strang.util.numbers import finite
 
 SHOWN_EFFECTS = 10
+CHECKED = 5_000  # rows of a predictive check
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,6 +84,78 @@ class Regression:
         if self.held is None:
             return None
         return self.run.log_predictive_density(self.held, progress=False)
+
+    def effects(self) -> Any:
+        """The effects of all levels of groups, as a pandas frame: by how much a level's coefficients differ from the
+        average's, in the table's own units, with their shrinkage: `pooling` is an effect's posterior variance over that
+        between levels, 1 where its rows say nothing and 0 where they say all."""
+        return predictions.effects(self)
+
+    def predict(
+        self,
+        data: Any,
+        kind: str = "mean",
+        interval: float = 0.9,
+        *,
+        draws: int | None = None,
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> predictions.Predicted:
+        """What is expected at the rows of a new table, each with an interval. Levels of a group that were not fitted
+        get effects drawn from the distribution of levels; of C(...) they are an error.
+
+        Args:
+            data: a table, as for `strang.glm`; the response need not be in it.
+            kind: `mean` of the response (of classes, the probability of each), the `response` itself, with its own
+                noise, or the `linear` predictor.
+            interval: the probability of the interval.
+            draws: at most so many of the posterior; by default all that were kept.
+            seed: of what is drawn at random.
+            progress: whether to show a progress bar; None: on a terminal.
+        """
+        return predictions.predict(self, data, kind, interval, draws, seed, progress)
+
+    def contrast(self, weights: dict[str, float]) -> Table:
+        """A weighted sum of coefficients, such as `{"C(g)[T.b]": 1, "C(g)[T.c]": -1}`, with its interval."""
+        return predictions.contrast(self, weights)
+
+    def marginal_effects(self, variables: list[str] | None = None) -> Table:
+        """By how much the mean of the response rises with a column, averaged over the table's rows (2,000 of them at
+        most): the slope for a number, the difference to the first level for a class.
+
+        Args:
+            variables: columns of the table; by default all in the formula.
+        """
+        return predictions.marginal_effects(self, variables)
+
+    def check(self, draws: int = 200, seed: int = 0) -> PredictiveCheck:
+        """Data that the model would have made, beside those that were seen, at up to 5,000 rows."""
+        data = self.run.job.inputs.data
+        some = np.unique(np.linspace(0, data.size - 1, min(data.size, CHECKED)).round().astype(np.uint32))
+        rows = jax.tree.map(np.asarray, jax.jit(data.take)(jnp.asarray(some)))
+        data.check()
+        y = rows.pop("y")
+        function = predictions.response_function(self.model, "response", {})
+        name = self.encoding.formula.response
+        return self.run.predictive_check(function, rows, y, name=name, draws=draws, seed=seed, progress=False)
+
+    def to_arviz(self, **settings: Any) -> Any:
+        """The draws as an ArviZ DataTree, with the names of columns and levels; settings are those of
+        `Run.to_arviz`."""
+        e = self.encoding
+        dims: dict[str, list[str]] = {"coefficient": ["column", *(["class"] if self.model.outputs else [])]}
+        coords: dict[str, Any] = {"column": list(e.names)}
+        coords |= {"class": list(map(str, e.levels[1:]))} if self.model.outputs else {}
+        for k, group in enumerate(e.groups):
+            dims |= {f"sd_{k}": [f"term_{k}"], f"effect_{k}": [f"level_{k}", f"term_{k}"]}
+            coords |= {f"term_{k}": list(group.names), f"level_{k}": list(group.levels)}
+        return self.run.to_arviz(**{"dims": dims, "coords": coords, **settings})
+
+    def page(self) -> str:
+        """The page of the regression, as HTML that needs nothing else."""
+        from strang.regression.page import page
+
+        return page(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON can hold it."""
