@@ -97,10 +97,11 @@ def poisson(eta, y, q: Parameters, trials):
 
 def negative_binomial(eta, y, q: Parameters, trials):
     alpha = q["alpha"]
-    total, some = jnp.logaddexp(jnp.log(alpha), eta), jnp.where(y > 0, y, 1.0)
+    odds, some = eta - jnp.log(alpha), jnp.where(y > 0, y, 1.0)
+    more = jax.nn.softplus(odds)  # log(1 + μ/α)
     # log Γ(y + α) − log Γ(α) − log Γ(y + 1), in which large numbers would cancel
     ways = jnp.where(y > 0, -betaln(alpha + jnp.zeros_like(y), some) - jnp.log(some), 0.0)
-    return ways + alpha * (jnp.log(alpha) - total) + y * (eta - total)
+    return ways - alpha * more + y * (odds - more)
 
 
 def draw_negative_binomial(key, eta, q: Parameters, trials):

@@ -76,7 +76,7 @@ def prior(text: Any, kinds: tuple[str, ...] = (*REAL, *POSITIVE, "lkj"), what: s
         try:
             numbers = tuple(float(each) for each in (match[2] or "").split(",") if each.strip())
         except ValueError:
-            raise InputError(f"{what} is {text!r}; between the brackets stand numbers.") from None
+            raise InputError(f"{what} is {text!r}; write numbers between the brackets.") from None
         found = Prior(match[1], numbers)
     if found.kind not in kinds:
         raise choose(what, str(text), [f"{kind}({ARGUMENTS[kind]})" for kind in kinds])
