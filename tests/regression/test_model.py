@@ -15,8 +15,9 @@ from strang.regression.defaults import all_priors
 from strang.regression.effects import Term, Whitened
 from strang.regression.encoding import learn
 from strang.regression.families import FAMILIES, family_of
-from strang.regression.fit import arrow_pass, group_coordinates, host, whitened_at
+from strang.regression.fit import arrow_pass, fitted_coordinates, host, whitened_at
 from strang.regression.formula import parse
+from strang.regression.gradient import Known, linear, remainder
 from strang.regression.model import RegressionModel, labels_of
 from strang.regression.priors import ARGUMENTS, POSITIVE, REAL, prior
 from strang.regression.rows import Request, build
@@ -231,7 +232,7 @@ def test_the_change_of_variables_has_its_inverse_volume_and_gradient(normal_grou
 def test_the_fit_finds_the_mode_where_effects_are_at_their_means():
     model, rows = modelled("k ~ w + (1 + w | g)", table(200, 12), "poisson")
     data = arrays(rows, batch_order="full")
-    change = group_coordinates(model, data, False)
+    change = fitted_coordinates(model, data, False)
     z = jax.tree.map(jnp.zeros_like, model.unconstrain(model.init()))
 
     def total(z):
@@ -245,3 +246,27 @@ def test_the_fit_finds_the_mode_where_effects_are_at_their_means():
     values = np.linalg.eigvalsh(curvature)
     assert values.min() > 0.4
     assert values.max() < 2.5  # of raw columns and effects: thousands
+
+
+@pytest.mark.parametrize(
+    ("formula", "family"), [("y ~ w + (1 + w | g) + (1 | c)", "student"), ("k ~ x + w", "poisson")]
+)
+def test_the_quadratic_control_variate_is_unbiased_and_of_second_order(formula, family):
+    """What is known and what is left to rows add up to the gradient of all rows, at any place; the rest falls as the
+    square of the distance from the anchor, for one group term or none."""
+    model, rows = modelled(formula, table(), family)
+    with jax.enable_x64():
+        rows, rng = jax.tree.map(jnp.asarray, rows), np.random.default_rng(2)
+        anchor = jax.tree.map(lambda x: jnp.asarray(x, float), model.unconstrain(model.init()))
+        move = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), anchor)
+        shared = Known(anchor, jax.jit(arrow_pass(model, exact=True))(arrays(rows, batch_order="full"), anchor))
+        place = jax.tree.map(lambda x, y: x + 0.3 * y, anchor, move)
+        known = linear(model, shared, jax.tree.map(jnp.subtract, place, anchor))
+        rest = remainder(model, anchor, place, rows, None)
+        expected = jax.grad(lambda p: jnp.sum(model.batch_log_likelihood(p, rows)))(place)
+        found = jax.tree.map(jnp.add, known, rest)
+        assert np.allclose(ravel_pytree(found)[0], ravel_pytree(expected)[0], rtol=1e-4, atol=1e-4)
+        if family == "poisson":
+            near = jax.tree.map(lambda x, y: x + 0.003 * y, anchor, move)
+            sizes = [np.abs(ravel_pytree(remainder(model, anchor, p, rows, None))[0]).max() for p in (near, place)]
+            assert sizes[0] < 2e-4 * sizes[1]  # a hundredth of the distance

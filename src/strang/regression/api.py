@@ -1,21 +1,32 @@
 """`strang.glm`: a regression from a formula and a table."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
+from strang.data.batches import Data
+from strang.data.orders import make_order
+from strang.models.base import natural_now
 from strang.regression.defaults import all_priors
 from strang.regression.encoding import learn
 from strang.regression.families import family_of
-from strang.regression.fit import group_coordinates
+from strang.regression.fit import fitted_coordinates
 from strang.regression.formula import parse
+from strang.regression.gradient import Quadratic
 from strang.regression.model import RegressionModel, labels_of
 from strang.regression.result import Regression
 from strang.regression.rows import Request, build
 from strang.regression.tables import open_table
 from strang.run import sample
+from strang.tuning.choice import measure_noise, options
 from strang.util.errors import InputError, choose, whole
 from strang.util.front_door import front_door
+
+MANY_ROWS = 20_000  # from which on the mode is sought by sums over rows that only a regression has
 
 
 @front_door
@@ -105,7 +116,24 @@ def glm(
         given |= {**options, "holdout": holdout, "error": error, "seconds": seconds, "chains": chains, "seed": seed}
         about["settings"] = {**given, "cache": None if cache is None else str(Path(cache).resolve())}
     settings |= {"about": about} if store is not None else {}
-    if encoding.groups:
-        settings["coordinates"] = group_coordinates(model, built.data, progress)
-    run = sample(model, built.data, progress=progress, **settings)
+    ready, chosen = prepared_for(model, built.data, error, progress)
+    run = sample(model, ready, progress=progress, **settings, **chosen)
     return Regression(run, model, built.held, built.folder, time.perf_counter() - started, prepared)
+
+
+def prepared_for(
+    model: RegressionModel, data: Data, error: float, progress: bool | None
+) -> tuple[Data, dict[str, Any]]:
+    """Coordinates and gradient where they are better made here than by `strang.tune`, which knows nothing of group
+    effects, nor that a row's likelihood is a function of one number; data in the order that goes with them."""
+    family, many = model.family, data.size >= MANY_ROWS
+    if not model.encoding.groups and (not many or family.name in ("categorical", "student")):
+        return data, {}
+    change = fitted_coordinates(model, data, progress)
+    settings: dict[str, Any] = {"coordinates": change}
+    mode = change(jax.tree.map(jnp.zeros_like, model.unconstrain(model.init())))
+    gradient = Quadratic(natural_now(model, mode))
+    noise = measure_noise(model, data, change, mode, 0, gradient)
+    if options(noise, data.size, error / 4)[0].gradient == "full":
+        return replace(data, batch_order=make_order(data.size, None, "full")), settings
+    return data, {**settings, "gradient": gradient}

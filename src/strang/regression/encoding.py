@@ -1,5 +1,6 @@
 """From rows of a table to the numbers that the model sees: `formulaic`'s matrix, standardised, the response, groups."""
 
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -112,8 +113,8 @@ class Encoding:
 
     def matrix(self, name: str, frame: Any, first: int) -> np.ndarray:
         """The columns of a part of the formula."""
-        spec, columns = self.specs[name]
-        found = evaluated(spec, leveled(frame, self.survey), self.formula.text)
+        spec, columns, used = self.specs[name]
+        found = evaluated(spec, leveled(frame[used] if used else frame, self.survey), self.formula.text)
         found = found[columns].to_numpy(float) if columns else found.to_numpy(float)
         wrong = ~np.isfinite(found)
         if wrong.any():
@@ -132,7 +133,8 @@ class Encoding:
     def response(self, frame: Any, first: int, trials: np.ndarray | None) -> np.ndarray:
         """y as a number, or as the number of its class."""
         if self.levels:
-            series = leveled(frame, self.survey)[self.formula.response.strip("`")]
+            name = self.formula.response.strip("`")
+            series = leveled(frame[[name]], self.survey)[name]
             numbers = need("pandas", "glm").Index(self.levels).get_indexer(series)
             if (numbers < 0).any():
                 raise InputError(f"the response has the level {series[numbers < 0].iloc[0]!r}, which is not known.")
@@ -173,8 +175,8 @@ def evaluated(spec: Any, frame: Any, text: str) -> Any:
             warnings.simplefilter("ignore")
             warnings.filterwarnings("error", "Data has categories outside")
             return spec.get_model_matrix(frame, context={}, na_action="ignore")
-    except UserWarning as error:
-        said = str(error).partition("): ")[2].partition(". They")[0]
+    except Warning as error:
+        said = re.sub(r"np\.\w+\(([^()]*)\)", r"\1", str(error).partition("): ")[2].partition(". They")[0])
         raise InputError(f"there are levels that the fit has not seen: {said or first_line(error)}.") from None
     except InputError:
         raise
@@ -268,8 +270,12 @@ def build(
         columns = list(matrix.columns)
         if family.name == "ordinal" and name == "fixed":  # its thresholds are its intercepts
             columns = [column for column in columns if column != INTERCEPT]
-        specs[name] = matrix.model_spec, columns
+        specs[name] = matrix.model_spec, columns, columns_of(text)
         matrices[name] = matrix[columns].to_numpy(float)
+        wrong = ~np.isfinite(matrices[name]).all(0)
+        if wrong.any():
+            which = columns[int(wrong.argmax())]
+            raise InputError(f"{which} is not a finite number in every row; mend such rows, or the formula.")
     if "response" in matrices and matrices["response"].shape[1] != 1:
         raise InputError(f"the response {formula.response!r} has {matrices['response'].shape[1]} columns; give one.")
     names, fixed = tuple(specs["fixed"][1]), matrices["fixed"]

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from strang.coordinates import Blocks, Chained, Diagonal, from_curvature
+from strang.coordinates import Blocks, Chained, Dense, Diagonal, from_curvature
 from strang.data.batches import Data
 from strang.data.orders import make_order
 from strang.gradients.full import full_gradient, sweep
@@ -28,19 +28,19 @@ CLOSE, NEAR = 1e-3, 0.02  # nats that are still to be gained where the fit ends,
 Position = dict[str, Any]
 
 
-def group_coordinates(model: RegressionModel, data: Data, progress: bool | None) -> Chained:
+def fitted_coordinates(model: RegressionModel, data: Data, progress: bool | None) -> Chained | Dense:
     """Coordinates in which group effects are about standard normal, and all else has unit curvature at the mode."""
     data = Data(data.rows, make_order(data.size, None, "full"))
     free = model.unconstrain(model.init())
     add_up, step = jax.jit(arrow_pass(model)), surrogate_step(model)
     whitened, before = None, -np.inf
-    for _ in track(range(PASSES), "fitting groups", progress):
+    for _ in track(range(PASSES), "fitting", progress):
         found = host(add_up(data, free))
         data.check()
         whitened = whitened_at(model, free, found)
         free, value, gain = step(model, free, found, whitened)
         if not np.isfinite(value):
-            raise InputError("the fit of the group terms left the finite numbers; look at the scales of the columns.")
+            raise InputError("the fit left the finite numbers; look at the scales of the columns.")
         if gain < CLOSE and abs(value - before) < CLOSE:
             break
         before = value
@@ -51,8 +51,9 @@ def host(tree: Any) -> Any:
     return jax.tree.map(lambda x: np.asarray(x, float), tree)
 
 
-def arrow_pass(model: RegressionModel) -> Callable:
-    """A function of the data and a position: sums over all rows of derivatives of the log likelihood."""
+def arrow_pass(model: RegressionModel, *, exact: bool = False) -> Callable:
+    """A function of the data and a position: sums over all rows of derivatives of the log likelihood; rows whose second
+    derivative has the wrong sign count as flat, unless what is wanted is exact."""
     groups = model.encoding.groups
 
     def of_rows(free: Position, rows, weights) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def arrow_pass(model: RegressionModel) -> Callable:
 
         slope = jax.grad(log_likelihood)
         s, bend = jax.jvp(lambda eta: slope(eta, q), (eta,), (jnp.ones_like(eta),))
-        w, x = jnp.maximum(-bend, 0.0), rows["x"]
+        w, x = -bend if exact else jnp.maximum(-bend, 0.0), rows["x"]
         found = {"value": log_likelihood(eta, q), "slope": x.T @ s, "curvature": (x * w[:, None]).T @ x}
         if q:
             flat, unravel = ravel_pytree(q)
@@ -198,7 +199,7 @@ def family_step(q: Position, found: dict[str, Any]) -> Position:
 
 def polished(
     model: RegressionModel, data: Data, free: Position, found: dict[str, Any], progress: bool | None
-) -> Chained:
+) -> Chained | Dense:
     """The mode of all but effects where these are at their conditional means, by Newton's method with exact gradients;
     second derivatives are the surrogate's but for the family's parameters."""
     whitened = whitened_at(model, free, found)
@@ -226,7 +227,7 @@ def polished(
         return jax.jacfwd(at)(flat)
 
     flat, unravel = ravel_pytree(some)
-    for _ in track(range(POLISH), "finding the mode of group effects", progress):
+    for _ in track(range(POLISH), "finding the mode", progress):
         gradient = np.asarray(slope(some, whitened, data), float)
         data.check()
         hessian = assembled(some, derivatives, columns, whitened, data, found, effects)
@@ -237,6 +238,8 @@ def polished(
         point = np.asarray(ravel_pytree(some)[0], float) + move * min(1.0, 3.0 / max(longest, 1e-12))
         some = unravel(jnp.asarray(point, flat.dtype))
     dense: Any = from_curvature(some, hessian, dense=True, least=1e-8)
+    if not effects:
+        return dense
     ones = jax.tree.map(jnp.ones_like, effects)
     return Chained(whitened, Blocks(dense, Diagonal(nothing, ones)))
 
