@@ -183,7 +183,7 @@ def logistic(small: bool) -> None:
         one = gradient_seconds(ours)
         took = gradients * one
         print(
-            f"  NUTS on {cut:,} rows: {theirs['gradients']:,} gradients for {ess:.0f} effective draws after its warm-up; "
+            f"  NUTS on {cut:,} rows: {theirs['gradients']:,} gradients for {ess:.0f} effective draws after warm-up; "
             f"so {gradients:,.0f} for 400, at {one:.3f} s each for all rows: {took:,.0f} s without its warm-up "
             f"(extrapolated), {took / seconds:.0f} times as long",
             flush=True,

@@ -20,6 +20,7 @@ from strang.regression.gradient import Quadratic
 from strang.regression.model import RegressionModel, labels_of
 from strang.regression.result import Regression
 from strang.regression.rows import Request, build
+from strang.regression.several import reparametrised
 from strang.regression.tables import open_table
 from strang.run import sample
 from strang.tuning.choice import measure_noise, options
@@ -116,24 +117,27 @@ def glm(
         given |= {**options, "holdout": holdout, "error": error, "seconds": seconds, "chains": chains, "seed": seed}
         about["settings"] = {**given, "cache": None if cache is None else str(Path(cache).resolve())}
     settings |= {"about": about} if store is not None else {}
-    ready, chosen = prepared_for(model, built.data, error, progress)
-    run = sample(model, ready, progress=progress, **settings, **chosen)
+    sampled, ready, chosen = prepared_for(model, built.data, error, progress)
+    run = sample(sampled, ready, progress=progress, **settings, **chosen)
     return Regression(run, model, built.held, built.folder, time.perf_counter() - started, prepared)
 
 
 def prepared_for(
     model: RegressionModel, data: Data, error: float, progress: bool | None
-) -> tuple[Data, dict[str, Any]]:
-    """Coordinates and gradient where they are better made here than by `strang.tune`, which knows nothing of group
-    effects, nor that a row's likelihood is a function of one number; data in the order that goes with them."""
+) -> tuple[Any, Data, dict[str, Any]]:
+    """The model, data and settings for `strang.sample`. Coordinates and gradient are made here where that is better
+    than by `strang.tune`, which knows nothing of group effects, nor that a row's likelihood is a function of one
+    number."""
     family, many = model.family, data.size >= MANY_ROWS
     if not model.encoding.groups and (not many or family.name in ("categorical", "student")):
-        return data, {}
+        return model, data, {}
+    if len(model.encoding.groups) > 1:
+        return reparametrised(model, data, progress), data, {}
     change = fitted_coordinates(model, data, progress)
     settings: dict[str, Any] = {"coordinates": change}
     mode = change(jax.tree.map(jnp.zeros_like, model.unconstrain(model.init())))
     gradient = Quadratic(natural_now(model, mode))
     noise = measure_noise(model, data, change, mode, 0, gradient)
     if options(noise, data.size, error / 4)[0].gradient == "full":
-        return replace(data, batch_order=make_order(data.size, None, "full")), settings
-    return data, {**settings, "gradient": gradient}
+        return model, replace(data, batch_order=make_order(data.size, None, "full")), settings
+    return model, data, {**settings, "gradient": gradient}
