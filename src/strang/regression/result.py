@@ -20,6 +20,7 @@ from strang.util.numbers import finite
 
 SHOWN_EFFECTS = 10
 CHECKED = 5_000  # rows of a predictive check
+SCORED = 20_000  # held-out rows that are scored
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,10 +81,12 @@ class Regression:
 
     @cached_property
     def held_out(self) -> LogDensity | None:
-        """How well the rows that were held out are predicted; None where none were."""
+        """How well the rows that were held out are predicted, 20,000 of them at most, from 1,000 draws; None where none
+        were."""
         if self.held is None:
             return None
-        return self.run.log_predictive_density(self.held, progress=False)
+        some = {name: np.asarray(x[:SCORED]) for name, x in self.held.items()}
+        return self.run.log_predictive_density(some, draws=1_000, progress=False)
 
     def effects(self) -> Any:
         """The effects of all levels of groups, as a pandas frame: by how much a level's coefficients differ from the
@@ -97,7 +100,7 @@ class Regression:
         kind: str = "mean",
         interval: float = 0.9,
         *,
-        draws: int | None = None,
+        draws: int = 2_000,
         seed: int = 0,
         progress: bool | None = None,
     ) -> predictions.Predicted:
@@ -109,7 +112,7 @@ class Regression:
             kind: `mean` of the response (of classes, the probability of each), the `response` itself, with its own
                 noise, or the `linear` predictor.
             interval: the probability of the interval.
-            draws: at most so many of the posterior; by default all that were kept.
+            draws: at most so many of the posterior, spread over all that were kept.
             seed: of what is drawn at random.
             progress: whether to show a progress bar; None: on a terminal.
         """

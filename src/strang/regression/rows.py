@@ -6,6 +6,7 @@
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -115,20 +116,25 @@ def in_memory(request: Request, progress: bool | None) -> Built:
     """All numbers as arrays."""
     kept: list[Rows] = []
     held: list[Rows] = []
-    done = 0
+    done, started = 0, time.perf_counter()
     with bar(request.encoding.survey.rows, "building the matrix", progress) as show:
         for part in request.parts():
             for rows, out in part():
                 kept.append(jax.tree.map(lambda x: x[~out], rows))  # noqa: B023
                 held.append(jax.tree.map(lambda x: x[out], rows))  # noqa: B023
                 done += len(out)
-                show(done)
+                show(done, speed(done, started))
     data = jax.tree.map(lambda *parts: np.concatenate(parts), *kept)
     kept.clear()
     apart = jax.tree.map(lambda *parts: np.concatenate(parts), *held) if request.holdout else None
     if apart is not None and not (len(apart["y"]) and len(data["y"])):
         raise InputError(f"holdout is {request.holdout:g}, which leaves no rows; write another fraction, such as 0.1.")
     return Built(as_data(data), apart, None)
+
+
+def speed(rows: int, started: float) -> str:
+    """Rows per second, for a progress bar."""
+    return f"{rows / max(time.perf_counter() - started, 1e-3):,.0f} rows/s"
 
 
 def asked_for(request: Request) -> dict[str, Any]:
@@ -170,7 +176,7 @@ def write(request: Request, folder: Path, progress: bool | None) -> dict[str, in
         for kind in ("kept", "held"):
             for name in names:
                 handles[kind, name] = stack.enter_context(file_of(folder, kind, name).open(mode)).fileno()
-        unsynced = 0
+        unsynced, started, before = 0, time.perf_counter(), counts["kept"] + counts["held"]
         for number, part in enumerate(request.parts(), start=1):
             if number <= counts["parts"]:
                 continue
@@ -181,7 +187,8 @@ def write(request: Request, folder: Path, progress: bool | None) -> dict[str, in
                         write_at(handles[kind, name], own.tobytes(), length + counts[kind] * own[0].nbytes)
                         unsynced += own.nbytes
                     counts[kind] += int(which.sum())
-                show(counts["kept"] + counts["held"])
+                done = counts["kept"] + counts["held"]
+                show(done, speed(done - before, started))
             counts["parts"] = number
             if unsynced > SYNC_BYTES:
                 save(folder, handles, asked, counts)
