@@ -24,9 +24,9 @@ import numpy as np
 import pandas as pd
 
 import strang
-from strang.regression.encoding import learn
 from strang.regression.families import family_of
 from strang.regression.formula import parse
+from strang.regression.learning import learn
 from strang.regression.tables import open_table
 
 HERE = Path(__file__).resolve().parent

@@ -13,11 +13,11 @@ from strang.gradients.full import full_potential
 from strang.regression import covariance
 from strang.regression.defaults import all_priors
 from strang.regression.effects import Term, Whitened
-from strang.regression.encoding import learn
 from strang.regression.families import FAMILIES, family_of
 from strang.regression.fit import arrow_pass, fitted_coordinates, host, whitened_at
 from strang.regression.formula import parse
 from strang.regression.gradient import Known, linear, remainder
+from strang.regression.learning import learn
 from strang.regression.model import RegressionModel, labels_of
 from strang.regression.priors import ARGUMENTS, POSITIVE, REAL, prior
 from strang.regression.rows import Request, build

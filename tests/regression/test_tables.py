@@ -8,9 +8,9 @@ import pytest
 
 from strang.regression import rows as building
 from strang.regression import survey
-from strang.regression.encoding import learn
 from strang.regression.families import family_of
 from strang.regression.formula import parse
+from strang.regression.learning import learn
 from strang.regression.tables import open_table
 from strang.util.errors import InputError
 

@@ -12,11 +12,11 @@ from strang.data.batches import Data
 from strang.data.orders import make_order
 from strang.models.base import natural_now
 from strang.regression.defaults import all_priors
-from strang.regression.encoding import learn
 from strang.regression.families import family_of
 from strang.regression.fit import fitted_coordinates
 from strang.regression.formula import parse
 from strang.regression.gradient import Quadratic
+from strang.regression.learning import learn
 from strang.regression.model import RegressionModel, labels_of
 from strang.regression.result import Regression
 from strang.regression.rows import Request, build

@@ -78,7 +78,12 @@ class Request(NamedTuple):
             whole = frame.notna().all(axis=1).to_numpy()
             held = rng.random(len(frame)) < self.holdout
             if whole.any():
-                yield self.encoding.rows(frame[whole], first), held[whole]
+                try:
+                    found = self.encoding.rows(frame[whole], first)
+                except InputError as error:
+                    part_of = f" (Rows count from the beginning of part {number + 1} of the table.)" if number else ""
+                    raise InputError(f"{error}{part_of}") from None
+                yield found, held[whole]
             first += len(frame)
 
 
