@@ -23,7 +23,8 @@ from strang.regression.model import RegressionModel
 from strang.util.errors import InputError
 from strang.util.progress import track
 
-PASSES, POLISH = 25, 12
+PASSES, HALVINGS, POLISH = 25, 6, 12
+ROUNDED = 1e-6  # of a log density, up to which a fall is rounding
 CLOSE, NEAR = 1e-3, 0.02  # nats that are still to be gained where the fit ends, and where its polish does
 Position = dict[str, Any]
 
@@ -31,19 +32,24 @@ Position = dict[str, Any]
 def fitted_coordinates(model: RegressionModel, data: Data, progress: bool | None) -> Chained | Dense:
     """Coordinates in which group effects are about standard normal, and all else has unit curvature at the mode."""
     data = Data(data.rows, make_order(data.size, None, "full"))
-    free = model.unconstrain(model.init())
-    add_up, step = jax.jit(arrow_pass(model)), surrogate_step(model)
-    whitened, before = None, -np.inf
+    add_up, derivatives = jax.jit(arrow_pass(model)), jax.jit(derivatives_of(surrogate(model)))
+    free = before = model.unconstrain(model.init())
+    least, halved = -np.inf, 0
     for _ in track(range(PASSES), "fitting", progress):
         found = host(add_up(data, free))
         data.check()
-        whitened = whitened_at(model, free, found)
-        free, value, gain = step(model, free, found, whitened)
+        value = found["value"] + float(model.log_prior(free))
+        if not value >= least - ROUNDED * abs(least) and halved < HALVINGS:  # too far: half way back
+            free, halved = jax.tree.map(lambda x, y: (x + y) / 2, before, free), halved + 1
+            continue
         if not np.isfinite(value):
             raise InputError("the fit left the finite numbers; look at the scales of the columns.")
-        if gain < CLOSE and abs(value - before) < CLOSE:
+        after, gain = stepped(model, free, found, derivatives)
+        if gain < CLOSE:
             break
-        before = value
+        same = {name: x for name, x in free.items() if name == "b" or name.startswith("effect_")}
+        least, halved = found["value"] + float(model.log_prior({**after, **same})), 0
+        before, free = free, after
     return polished(model, data, free, host(add_up(data, free)), progress)
 
 
@@ -127,30 +133,14 @@ def surrogate(model: RegressionModel) -> Callable:
     return minus_log
 
 
-def surrogate_step(model: RegressionModel) -> Callable:
-    """One step of the fit: coefficients and covariances from the surrogate, the family's parameters by Newton's method,
-    effects at their means; half of it where that is worse than before."""
-    minus_log = surrogate(model)
-    derivatives = jax.jit(derivatives_of(minus_log))
-    memory: dict[str, Any] = {}
-
-    def step(model, free: Position, found, whitened: Whitened):
-        value = found["value"] + float(model.log_prior(free))
-        if "before" in memory and value < memory["value"] - 1e-6 * abs(memory["value"]) and memory["halved"] < 6:
-            memory["halved"] += 1  # too far: half way back
-            middle = jax.tree.map(lambda x, y: (x + y) / 2, memory["before"], free)
-            return middle, value, np.inf
-        effects = {name: x for name, x in free.items() if name.startswith("effect_")}
-        q = {name: free[name] for name in free if name == "family"}
-        some, gain = maximised(derivatives, globals_of(free, "family"), q, whitened, found, effects)
-        moved = {**some, **family_step(q, found), **{name: jnp.zeros_like(x) for name, x in effects.items()}}
-        after = whitened(moved)
-        memory.update(
-            before=free, halved=0, value=found["value"] + float(model.log_prior({**after, **effects, "b": free["b"]}))
-        )
-        return after, value, gain
-
-    return step
+def stepped(model: RegressionModel, free: Position, found: dict[str, Any], derivatives) -> tuple[Position, float]:
+    """One step of the fit, and the nats that it promises: coefficients and covariances from the surrogate, the family's
+    parameters by Newton's method, effects at their means."""
+    whitened = whitened_at(model, free, found)
+    effects = {name: x for name, x in free.items() if name.startswith("effect_")}
+    q = {name: x for name, x in free.items() if name == "family"}
+    some, gain = maximised(derivatives, globals_of(free, "family"), q, whitened, found, effects)
+    return whitened({**some, **family_step(q, found), **jax.tree.map(jnp.zeros_like, effects)}), gain
 
 
 def derivatives_of(function: Callable) -> Callable:
@@ -169,7 +159,7 @@ def derivatives_of(function: Callable) -> Callable:
 
 
 def maximised(derivatives: Callable, some: Position, *given) -> tuple[Position, float]:
-    """A few damped steps; the nats that the first one promised. Covariances move by a factor of e² at most."""
+    """The position after a few damped steps, and the nats that the first one promised."""
     flat, unravel = ravel_pytree(some)
     point, damping, first = np.asarray(flat, float), 1e-4, np.inf
     value, slope, curvature = (
