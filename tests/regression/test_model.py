@@ -21,6 +21,7 @@ from strang.regression.learning import learn
 from strang.regression.model import RegressionModel, labels_of
 from strang.regression.priors import ARGUMENTS, POSITIVE, REAL, prior
 from strang.regression.rows import Request, build
+from strang.regression.several import reparametrised
 from strang.regression.tables import open_table
 from strang.util.errors import InputError
 
@@ -270,3 +271,19 @@ def test_the_quadratic_control_variate_is_unbiased_and_of_second_order(formula, 
             near = jax.tree.map(lambda x, y: x + 0.003 * y, anchor, move)
             sizes = [np.abs(ravel_pytree(remainder(model, anchor, p, rows, None))[0]).max() for p in (near, place)]
             assert sizes[0] < 2e-4 * sizes[1]  # a hundredth of the distance
+
+
+def test_several_terms_have_coordinates_that_are_a_change_of_variables():
+    """The model as a function of whitened effects has the posterior's density, volume and all; and a way back."""
+    model, rows = modelled("k ~ w + (1 + w | g) + (1 | c)", table(), "poisson")
+    found = reparametrised(model, arrays(rows, batch_order="full"), False)
+    with jax.enable_x64():
+        start = jax.tree.map(lambda x: jnp.asarray(x, float), found.unconstrain(model.init()))
+        flat, unravel = ravel_pytree(start)
+        assert all(
+            np.allclose(a, b, atol=1e-4)
+            for a, b in zip(*(jax.tree.leaves(x) for x in (found.constrain(start), model.init())), strict=True)
+        )
+        jacobian = np.asarray(jax.jacobian(lambda v: ravel_pytree(found.change(unravel(v)))[0])(flat))
+        expected = float(model.log_prior(found.change(start))) + np.linalg.slogdet(jacobian)[1]
+        assert float(found.log_prior(start)) == pytest.approx(expected, rel=1e-5)
