@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from strang import lda as lda
     from strang import models as models
     from strang import parallel as parallel
+    from strang import regression as regression
     from strang import report as report
     from strang import sbn as sbn
     from strang import schedule as schedule
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from strang.integrators.words import spell as spell
     from strang.lda.estimator import LDA as LDA
     from strang.models import Model as Model
+    from strang.regression.api import glm as glm
     from strang.run import DisagreementWarning as DisagreementWarning
     from strang.run import DivergenceWarning as DivergenceWarning
     from strang.run import Run as Run
@@ -51,6 +53,7 @@ _MODULES = (
     "lda",
     "models",
     "parallel",
+    "regression",
     "report",
     "sbn",
     "schedule",
@@ -67,6 +70,7 @@ _HOMES = {
     "LDA": "strang.lda.estimator",
     "Model": "strang.models",
     "certificate": "strang.theory.certificate",
+    "glm": "strang.regression.api",
     "resume": "strang.applications",
 }
 __all__ = ["__version__", *_HOMES]

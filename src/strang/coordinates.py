@@ -92,6 +92,60 @@ class Dense:
         return unravel((matrix @ vector).astype(vector.dtype))
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Blocks:
+    """Some leaves of a position mixed by a dense factor, the others each scaled: for more coordinates than a matrix can
+    be made of.
+
+    Attributes:
+        dense: of a dict with some of the position's leaves.
+        diagonal: of a dict with the others.
+    """
+
+    dense: Dense
+    diagonal: Diagonal
+
+    def __call__(self, z: dict) -> dict:
+        return {**self.dense(_like(self.dense.centre, z)), **self.diagonal(_like(self.diagonal.centre, z))}
+
+    def inverse(self, position: dict) -> dict:
+        own = self.dense.inverse(_like(self.dense.centre, position))
+        return {**own, **self.diagonal.inverse(_like(self.diagonal.centre, position))}
+
+    def pull_back(self, z: dict, gradient: dict) -> dict:
+        own, others = (_like(each.centre, gradient) for each in (self.dense, self.diagonal))
+        return {**self.dense.pull_back(z, own), **self.diagonal.pull_back(z, others)}
+
+
+def _like(part: dict, tree: dict) -> dict:
+    """The leaves of a dict that a part of it has."""
+    return {name: tree[name] for name in part}
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Chained:
+    """position = outer(inner(z)).
+
+    Attributes:
+        outer: such as a change of variables that is not linear.
+        inner: such as scales for what it is a function of.
+    """
+
+    outer: Any
+    inner: Any
+
+    def __call__(self, z: Tree) -> Tree:
+        return self.outer(self.inner(z))
+
+    def inverse(self, position: Tree) -> Tree:
+        return self.inner.inverse(self.outer.inverse(position))
+
+    def pull_back(self, z: Tree, gradient: Tree) -> Tree:
+        return self.inner.pull_back(z, self.outer.pull_back(self.inner(z), gradient))
+
+
 def make(coordinates: Any, model, data: Data, position: Tree, progress: bool | None) -> Any:
     """The coordinates that the caller meant: an object, or a name; None for those of the model itself."""
     if coordinates is None or coordinates == "none":
