@@ -47,9 +47,12 @@ lint: setup
 	$(VENV)/bin/mypy
 
 bench: setup
+	$(PYTHON) benchmarks/speed.py
+	$(PYTHON) benchmarks/disk.py --small
 	$(PYTHON) benchmarks/peers.py
-	$(PYTHON) benchmarks/step_cost.py
 	$(PYTHON) benchmarks/exactness.py
+	$(PYTHON) benchmarks/lda_transform.py
+	$(PYTHON) benchmarks/processes.py --only "4000 documents"
 
 clean:
 	rm -rf $(VENV) report

@@ -2,10 +2,12 @@
 
     python benchmarks/processes.py              # 1 and 2 processes, 1 and 2 devices
     python benchmarks/processes.py 1 2 4        # so many processes
+    python benchmarks/processes.py --only "4000 documents"
 
 A small model (a Gaussian mean: all waiting), a network of a million weights, and 200 topics over 7702 words with
 batches of 1000 and of 4000 documents. A minibatch has a part for each process, as is the default; a single process
-does not cut it at all. Every process computes on one core of its own, as far as there are cores.
+does not cut it at all. Every process computes on one core of its own, as far as there are cores. One and several take
+turns: the ratios have the median and the range over the turns, each of which counts its fastest block of steps.
 """
 
 import json
@@ -19,7 +21,8 @@ from strang.parallel.launch import STRANG
 
 WIDTHS = (784, 1000, 210, 10)
 NUMBERS = {"gaussian": 1, "network": 997_320, "1000 documents": 200 * 7702, "4000 documents": 200 * 7702}
-STEPS = {"gaussian": 2000, "network": 10, "1000 documents": 4, "4000 documents": 4}
+STEPS = {"gaussian": 2000, "network": 5, "1000 documents": 2, "4000 documents": 1}  # per block
+BLOCKS, TURNS = 12, 3
 
 
 def job_of(name: str, devices):
@@ -63,7 +66,7 @@ def measure(name: str, devices: int) -> None:
     runner = runner_of(job_of(name, 1 if devices == 1 else (1, devices)))
     runner.advance(2)  # compiles
     best = work = float("inf")
-    for k in range(3):
+    for k in range(BLOCKS):
         started, worked = time.perf_counter(), time.process_time()
         runner.advance(2 + (k + 1) * STEPS[name])
         best = min(best, time.perf_counter() - started)
@@ -98,27 +101,27 @@ def ask(*command: str) -> dict[str, float]:
     return json.loads(done.stdout)
 
 
-def main(counts: list[int]) -> None:
-    for name, numbers in NUMBERS.items():
-        first = None
-        for count in counts:
-            command = sys.executable, __file__, "--measure", name, "1"
-            found = ask(*STRANG, "launch", "-n", str(count), "--", *command)
-            first = first or found
-            received = 8 * numbers * (count - 1) // count  # a fraction of each part, and of the sum
+def main(counts: list[int], names: list[str]) -> None:
+    for name in names:
+        command = sys.executable, __file__, "--measure", name
+        launched = {
+            f"{count} process{'es' * (count > 1)}": (*STRANG, "launch", "-n", str(count), "--", *command, "1")
+            for count in counts
+        }
+        ways = {**launched, "2 devices of one process": (*command, "2")}
+        turns = [{what: ask(*line) for what, line in ways.items()} for _ in range(TURNS)]
+        first = next(iter(launched))
+        for what in turns[0]:
+            faster = sorted(turn[first]["seconds"] / turn[what]["seconds"] for turn in turns)
+            less = sorted(turn[first]["cpu"] / turn[what]["cpu"] for turn in turns)
+            milliseconds = 1e3 * min(turn[what]["seconds"] for turn in turns)
             print(
-                f"{name}: {count} process{'es' * (count > 1)}: {1e3 * found['seconds']:.3g} ms per step "
-                f"({first['seconds'] / found['seconds']:.2f} times as fast), {1e3 * found['cpu']:.3g} ms of CPU each "
-                f"({first['cpu'] / found['cpu']:.2f} times less), which receives {received:,} bytes",
+                f"{name}: {what}: {milliseconds:.3g} ms per step, {faster[TURNS // 2]:.2f} times as fast "
+                f"({faster[0]:.2f} to {faster[-1]:.2f}), {less[TURNS // 2]:.2f} times less CPU time of a process",
                 flush=True,
             )
-        found = ask(sys.executable, __file__, "--measure", name, "2")
-        print(
-            f"{name}: 2 devices of one process: {1e3 * found['seconds']:.3g} ms per step "
-            f"({first['seconds'] / found['seconds']:.2f} times as fast)",
-            flush=True,
-        )
-    for count in (1, 2):
+        print(f"  every one of 2 receives {4 * NUMBERS[name]:,} bytes per step", flush=True)
+    for count in (1, 2) if len(names) > 1 else ():
         seconds = ask(sys.executable, __file__, "--devices", str(count))["seconds"]
         print(f"200 chains on {count} device{'s' * (count > 1)}: {200 / seconds:,.0f} chain-steps per second")
 
@@ -129,5 +132,7 @@ if __name__ == "__main__":
             measure(name, int(devices))
         case ["--devices", count]:
             measure_devices(int(count))
+        case ["--only", name]:
+            main([1, 2], [name])
         case counts:
-            main([int(count) for count in counts] or [1, 2])
+            main([int(count) for count in counts] or [1, 2], list(NUMBERS))

@@ -5,7 +5,8 @@
 One SGHMC step of `strang.sample` (batch, gradient, noise, update, averages, divergence check) against the bare jitted
 minibatch gradient plus the bare drawing of a million normals, interleaved in one process; the ratio is what counts.
 Two readings of "bare": jitted functions that are called, as in a loop of one's own, and the harder one, each alone in a
-compiled loop that never hands its arrays back.
+compiled loop that never hands its arrays back. Steps are those of a run under way: what is averaged is added up over
+256 of them, as it is from step 8192 on, and the loops have as many.
 """
 
 import itertools
@@ -18,11 +19,14 @@ import numpy as np
 
 import strang
 from strang.gradients.full import batch_gradient
+from strang.sampling import averages
 from strang.sampling.chain import advance_alone as advance
 from strang.sampling.request import prepare
 from strang.util import random
 
-STEPS, ROUNDS = 64, 7
+STEPS, ROUNDS = 256, 7
+AVERAGES = {"no average": None, "averaging all": lambda position: position}
+BARE = ("called", "looped")
 
 
 def network(position, x):
@@ -61,11 +65,12 @@ def seconds(function) -> float:
     return (time.perf_counter() - started) / STEPS
 
 
-def compare(name: str, model, rows, batch: int) -> None:
+def measure(model, rows, batch: int) -> tuple[list[dict[str, float]], int]:
+    """Seconds of each way in every round, and the number of parameters."""
     data = strang.data.arrays(rows, batch_size=batch)
     jobs = {
         what: prepare(model, data, strang.SGHMC(10.0), step_size=1e-6, steps=10**6, average=average)
-        for what, average in (("no average", None), ("averaging all", lambda position: position))
+        for what, average in AVERAGES.items()
     }
     position = jax.tree.map(lambda x: x[0], jobs["no average"].chain.state.position)
     keys = random.chain_keys(0, 1)
@@ -95,26 +100,36 @@ def compare(name: str, model, rows, batch: int) -> None:
 
     def steps(job):
         """Some steps of a run under way: not the first, with which the gradient's noise is measured."""
-        chain = jax.block_until_ready(
-            advance(job.program, job.inputs, job.chain, jnp.uint32(1), None, jnp.uint32(1))[0]
-        )
+        chain, _ = advance(job.program, job.inputs, job.chain, jnp.uint32(1), None, jnp.uint32(1))
+        longest = averages.LONGEST_BLOCK // averages.SHORTEST_BLOCK
+        chain = jax.block_until_ready(chain._replace(average=chain.average._replace(length=jnp.uint32(longest))))
         return lambda: advance(job.program, job.inputs, chain, jnp.uint32(1 + STEPS), None, jnp.uint32(1))
 
-    bare = {"called": called, "looped": looped}
+    bare = dict(zip(BARE, (called, looped), strict=True))
     runs = {f"gradient {how}": partial(make(gradient), position, data) for how, make in bare.items()}
     runs |= {f"noise {how}": partial(make(noise), position) for how, make in bare.items()}
     runs |= {what: steps(job) for what, job in jobs.items()}
     for function in runs.values():
         jax.block_until_ready(function())
-    rounds = [{what: seconds(function) for what, function in runs.items()} for _ in range(ROUNDS)]
-    best = {what: 1e3 * min(one[what] for one in rounds) for what in runs}
     count = sum(x.size for x in jax.tree.leaves(position))
+    return [{what: seconds(function) for what, function in runs.items()} for _ in range(ROUNDS)], count
+
+
+def ratios(model, rows, batch: int) -> list[list[float]]:
+    """For each round, a step over gradient and noise in loops of their own: without an average, and averaging all."""
+    rounds, _ = measure(model, rows, batch)
+    return [[one[what] / (one["gradient looped"] + one["noise looped"]) for one in rounds] for what in AVERAGES]
+
+
+def compare(name: str, model, rows, batch: int) -> None:
+    rounds, count = measure(model, rows, batch)
+    best = {what: 1e3 * min(one[what] for one in rounds) for what in rounds[0]}
     print(f"{name}, {count:,} parameters, batch {batch}")
-    for how in bare:
+    for how in BARE:
         print(f"  {how}: gradient {best[f'gradient {how}']:.2f} ms, noise {best[f'noise {how}']:.2f} ms")
-    for what in jobs:
-        ratios = [best[what] / (best[f"gradient {how}"] + best[f"noise {how}"]) for how in bare]
-        print(f"  one step, {what}: {best[what]:.2f} ms, {ratios[0]:.3f} times called, {ratios[1]:.3f} times looped")
+    for what in AVERAGES:
+        found = [best[what] / (best[f"gradient {how}"] + best[f"noise {how}"]) for how in BARE]
+        print(f"  one step, {what}: {best[what]:.2f} ms, {found[0]:.3f} times called, {found[1]:.3f} times looped")
 
 
 def main() -> None:

@@ -7,10 +7,11 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import strang
-from strang.coordinates import Dense, Diagonal, whitened
+from strang.coordinates import Blocks, Chained, Dense, Diagonal, leads_with_chains, whitened
 from strang.gradients.full import full_potential
 from strang.sampling.chain import advance_alone
 from strang.storage.store import named_leaves
+from strang.tuning.pilot import improved
 from strang.util.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -202,6 +203,10 @@ def test_another_scale_recompiles_nothing():
         ({"coordinates": 3}, "coordinates is 3; write 'dense', 'diagonal', 'none'"),
         ({"coordinates": Diagonal}, "write 'dense', 'diagonal', 'none'"),
         ({"coordinates": Diagonal(jnp.zeros(2), jnp.ones(2))}, "coordinates do not fit the position"),
+        (
+            {"coordinates": jax.tree.map(lambda x: jnp.ones((3, *x.shape)), Diagonal(MODEL.init, MODEL.init))},
+            "coordinates do not fit the position",  # three chains' own, where there are 20
+        ),
         ({"coordinates": "dense", "dynamics": strang.SGRLD()}, "SGRLD moves positive numbers; leave out coordinates="),
     ],
 )
@@ -229,3 +234,43 @@ def test_a_posterior_without_a_scale_is_refused(prior, reason):
     rows = strang.data.arrays(np.zeros(3, np.float32), batch_order="full")
     with pytest.raises(InputError, match=reason):
         strang.sample(model, rows, strang.SGHMC(1.5), coordinates="dense", **SETTINGS)
+
+
+def test_blocks_and_chains_of_coordinates_have_their_inverse_and_gradient():
+    """Each gives back where it came from, and ∇U as the chain rule has it."""
+    rng = np.random.default_rng(0)
+    factor = rng.normal(size=(3, 3)) + 3 * np.eye(3)
+    dense = Dense({"a": jnp.ones(2), "c": jnp.zeros(())}, jnp.asarray(factor), jnp.asarray(np.linalg.inv(factor)))
+    blocks = Blocks(dense, Diagonal({"b": jnp.ones((2, 2))}, {"b": jnp.full((2, 2), 3.0)}))
+    outer = Diagonal({"a": jnp.ones(2), "b": jnp.ones((2, 2)), "c": jnp.ones(())}, {"a": 2.0, "b": 3.0, "c": 4.0})
+    z = {"a": jnp.array([0.3, -1.0]), "b": jnp.array([[1.0, 2.0], [3.0, 4.0]]), "c": jnp.asarray(0.5)}
+
+    def potential(position):
+        return sum(jnp.sum(jnp.sin(x) * (k + 1)) for k, x in enumerate(jax.tree.leaves(position)))
+
+    for coordinates in (blocks, Chained(outer, blocks)):
+        position = coordinates(z)
+        back = coordinates.inverse(position)
+        assert all(np.allclose(back[name], z[name], atol=1e-5) for name in z)
+        found = coordinates.pull_back(z, jax.grad(potential)(position))
+        expected = jax.grad(lambda z: potential(coordinates(z)))(z)  # noqa: B023
+        assert all(np.allclose(found[name], expected[name], atol=1e-4) for name in z)
+        both = jax.tree.map(lambda x: jnp.stack([x, x]), z)
+        each = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * 2), coordinates)
+        assert not leads_with_chains(coordinates, both)
+        assert leads_with_chains(each, both)
+
+
+def test_pilot_runs_improve_blocks_inside_a_chain_by_their_own_draws():
+    """Draws that are too wide in one number of each block: both get the scale that they have."""
+    like = {"a": jnp.zeros(2), "b": jnp.zeros(2)}
+    dense = Dense({"a": like["a"]}, jnp.eye(2), jnp.eye(2))
+    chained = Chained(
+        Diagonal(like, {"a": 1.0, "b": 1.0}), Blocks(dense, Diagonal({"b": like["b"]}, {"b": jnp.ones(2)}))
+    )
+    draws = np.random.default_rng(0).normal(size=(500, 16, 4)) * [5.0, 1.0, 1.0, 7.0]
+    better = improved(chained, draws, effective=1e5)
+    root = np.asarray(better.inner.dense.factor, float)
+    assert np.allclose(root @ root.T, np.diag([25.0, 1.0]), rtol=0.1, atol=0.4)
+    assert np.allclose(better.inner.diagonal.scale["b"], [1.0, 7.0], rtol=0.1)
+    assert improved(better, np.random.default_rng(1).normal(size=(500, 16, 4)), effective=1e5) is None

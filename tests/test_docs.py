@@ -68,6 +68,6 @@ def test_code_runs_as_printed(page, tmp_path):
 
 def test_the_pages_have_code():
     assert {page for page in PAGES if code_blocks(page)} == {
-        "README.md", "docs/lda.md", "docs/models.md", "docs/networks.md", "docs/sbn.md", "docs/scale.md",
+        "README.md", "docs/glm.md", "docs/lda.md", "docs/models.md", "docs/networks.md", "docs/sbn.md", "docs/scale.md",
         "docs/trust.md",
     }  # fmt: skip

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from strang import lda as lda
     from strang import models as models
     from strang import parallel as parallel
+    from strang import regression as regression
     from strang import report as report
     from strang import sbn as sbn
     from strang import schedule as schedule
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from strang.models import Model as Model
     from strang.nn.estimator import BNNClassifier as BNNClassifier
     from strang.nn.estimator import BNNRegressor as BNNRegressor
+    from strang.regression.api import glm as glm
     from strang.run import DisagreementWarning as DisagreementWarning
     from strang.run import DivergenceWarning as DivergenceWarning
     from strang.run import Run as Run
@@ -53,6 +55,7 @@ _MODULES = (
     "lda",
     "models",
     "parallel",
+    "regression",
     "report",
     "sbn",
     "schedule",
@@ -70,6 +73,7 @@ _HOMES = {
     "LDA": "strang.lda.estimator",
     "Model": "strang.models",
     "certificate": "strang.theory.certificate",
+    "glm": "strang.regression.api",
     "resume": "strang.applications",
 }
 __all__ = ["__version__", *_HOMES]

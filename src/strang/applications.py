@@ -10,11 +10,12 @@ from typing import Any
 
 from strang.lda import commands as lda
 from strang.paper import commands as paper
+from strang.regression import commands as regression
 from strang.sbn import commands as sbn
 from strang.util.errors import InputError
 from strang.util.front_door import front_door
 
-APPLICATIONS: tuple[Any, ...] = (paper, lda, sbn)
+APPLICATIONS: tuple[Any, ...] = (paper, lda, sbn, regression)
 
 
 @front_door

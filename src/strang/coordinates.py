@@ -93,6 +93,60 @@ class Dense:
         return unravel((matrix @ vector).astype(vector.dtype))
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Blocks:
+    """Some leaves of a position mixed by a dense factor, the others each scaled: for more coordinates than a matrix can
+    be made of.
+
+    Attributes:
+        dense: of a dict with some of the position's leaves.
+        diagonal: of a dict with the others.
+    """
+
+    dense: Dense
+    diagonal: Diagonal
+
+    def __call__(self, z: dict) -> dict:
+        return {**self.dense(_like(self.dense.centre, z)), **self.diagonal(_like(self.diagonal.centre, z))}
+
+    def inverse(self, position: dict) -> dict:
+        own = self.dense.inverse(_like(self.dense.centre, position))
+        return {**own, **self.diagonal.inverse(_like(self.diagonal.centre, position))}
+
+    def pull_back(self, z: dict, gradient: dict) -> dict:
+        own, others = (_like(each.centre, gradient) for each in (self.dense, self.diagonal))
+        return {**self.dense.pull_back(z, own), **self.diagonal.pull_back(z, others)}
+
+
+def _like(part: dict, tree: dict) -> dict:
+    """The leaves of a dict that a part of it has."""
+    return {name: tree[name] for name in part}
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Chained:
+    """position = outer(inner(z)).
+
+    Attributes:
+        outer: such as a change of variables that is not linear.
+        inner: such as scales for what it is a function of.
+    """
+
+    outer: Any
+    inner: Any
+
+    def __call__(self, z: Tree) -> Tree:
+        return self.outer(self.inner(z))
+
+    def inverse(self, position: Tree) -> Tree:
+        return self.inner.inverse(self.outer.inverse(position))
+
+    def pull_back(self, z: Tree, gradient: Tree) -> Tree:
+        return self.inner.pull_back(z, self.outer.pull_back(self.inner(z), gradient))
+
+
 def make(coordinates: Any, model, data: Data, positions: Tree, progress: bool | None) -> tuple[Any, bool]:
     """The coordinates that the caller meant: an object, or a name; None for those of the model itself; and whether its
     arrays lead with chains, each of which has its own. `positions` are the chains' starts."""
@@ -115,9 +169,16 @@ def make(coordinates: Any, model, data: Data, positions: Tree, progress: bool | 
 
 
 def leads_with_chains(coordinates: Any, positions: Tree) -> bool:
-    """Whether coordinates have arrays for each chain: those of a `Diagonal` or `Dense` whose centre has."""
-    centre = getattr(coordinates, "centre", None)
-    return same_shape(centre, positions)
+    """Whether coordinates, of whatever kind, fit the positions only where each chain has its part of their arrays."""
+
+    def fits(axis: int | None) -> bool:
+        there_and_back = jax.vmap(lambda change, position: change(change.inverse(position)), (axis, 0))
+        try:
+            return same_shape(jax.eval_shape(there_and_back, coordinates, positions), positions)
+        except (TypeError, ValueError):
+            return False
+
+    return not fits(None) and fits(0)
 
 
 def whitened(model, data: Data, position: Tree, *, dense: bool, progress: bool | None = None) -> Diagonal | Dense:
@@ -192,6 +253,8 @@ def check_inverse(coordinates: Any, positions: Tree, own: bool) -> None:
 
     def there_and_back(change, position):
         again = change(change.inverse(position))
+        if not same_shape(again, position):
+            raise ValueError("what they give has another shape")
         return jax.tree.map(lambda x, y: jnp.all(jnp.abs(x - y) <= 1e-3 * (1 + jnp.abs(y))), again, position)
 
     try:

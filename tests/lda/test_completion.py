@@ -59,15 +59,15 @@ def test_every_token_is_as_likely_to_be_scored():
 # Probabilities.
 
 
-def exact_weights(bag, phi):
-    """E[topic weights | seen tokens, φ] over all topics of the tokens."""
+def exact_weights(bag, phi, power=1):
+    """E[topic weights^power | seen tokens, φ] over all topics of the tokens."""
     words = np.repeat(np.arange(len(bag)), bag)
     total, weights = 0, 0
     for z in itertools.product(range(K), repeat=len(words)):
         n_k = np.bincount(np.array(z, int), minlength=K)
         rising = np.prod([np.prod(a + np.arange(n)) for a, n in zip(ALPHA, n_k, strict=True)])
         weight = rising * np.prod(phi[words, list(z)])
-        total = total + weight * (ALPHA + n_k) / (ALPHA.sum() + len(words))
+        total = total + weight * ((ALPHA + n_k) / (ALPHA.sum() + len(words))) ** power
         weights += weight
     return total / weights
 
@@ -85,6 +85,34 @@ def test_scored_probabilities_are_those_of_enumeration():
     test = score.HeldOut(as_bags(rows), everything, {})
     state = score.add_sample(test, score.begin(test), phi, alpha=ALPHA, key=1, sweeps=20_000)
     np.testing.assert_allclose(state.last.reshape(3, V), exact @ phi.T, atol=0.005)
+
+
+def test_weights_have_less_noise_than_topics_drawn():
+    """Over 2,000 documents with the same words but seeds of their own: the squared error at 8 sweeps in units of that
+    of 8 independent draws of all topics, whose variance is enumerated. It was 0.22 to 0.23 with four keys; with topics
+    drawn by as many sweeps, as for scored words, 1.5."""
+    phi, bag, sweeps = random_topics(), np.array([2, 1, 0, 0, 1, 0]), 8
+    exact, square = exact_weights(bag, phi), exact_weights(bag, phi, power=2)
+    documents = as_bags(np.tile(bag, (2000, 1)))
+
+    def error(weights):
+        return np.mean((weights - exact) ** 2, 0).sum() * sweeps / np.sum(square - exact**2)
+
+    weights = score.topic_weights(documents, phi, alpha=ALPHA, sweeps=sweeps)
+    assert error(weights) < 0.3
+    np.testing.assert_allclose(weights.mean(0), exact, atol=0.004)  # 5 standard errors
+    test = score.HeldOut(documents, as_bags(np.ones((2000, V), int)), {})
+    drawn = score.add_sample(test, score.begin(test), phi, alpha=ALPHA, key=0, sweeps=sweeps, burn_in=2).last
+    assert error(drawn.reshape(2000, V) @ np.linalg.pinv(phi.T)) > 1
+
+
+def test_weights_depend_neither_on_threads_nor_on_the_position(monkeypatch):
+    phi, documents = random_topics(), some_rows(31)
+    alone = score.topic_weights(as_bags(documents), phi, alpha=0.1, key=None)
+    monkeypatch.setattr(score, "thread_count", lambda work: 3)
+    shared = score.topic_weights(as_bags(documents[::-1]), phi, alpha=0.1, key=None)
+    np.testing.assert_array_equal(shared[::-1], alone)
+    np.testing.assert_allclose(alone.sum(1), 1, rtol=1e-12)
 
 
 def test_with_one_topic_the_perplexity_is_a_closed_form():

@@ -1,6 +1,10 @@
 """LDA: compiled sweeps against enumeration of all topics, gradients against autodiff, runs with every dynamics."""
 
 import itertools
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -525,3 +529,21 @@ def test_a_bad_alpha_and_a_likelihood_are_refused():
         gibbs.as_alpha([0.1, 0.0], 2)
     with pytest.raises(strang.InputError, match="closed form"):
         strang.lda.TopicModel(2, 5).log_likelihood(jnp.zeros((5, 2)), BAG)
+
+
+def test_loops_that_run_at_the_same_time_share_the_cores(monkeypatch):
+    """Of three times two threads, as of devices that call the host, only as many compute as there are cores."""
+    one, computing, most = threading.Semaphore(1), [], []
+
+    def compute(item):
+        computing.append(item)
+        most.append(len(computing))
+        time.sleep(0.001)
+        computing.remove(item)
+
+    monkeypatch.setattr(gibbs, "free_cores", lambda: one)
+    starts = [partial(gibbs.run_on_threads, compute, range(6 * k, 6 * k + 6), [(), ()]) for k in range(3)]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda start: start(), starts))
+    assert len(most) == 18
+    assert max(most) == 1

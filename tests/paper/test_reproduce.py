@@ -162,7 +162,7 @@ def test_a_second_run_reuses_only_equal_parts(made, tmp_path):
     assert second.reused == second.parts > 0
     assert second.figures == [figure for figure in first.figures if figure.name == "meanflow"]
     assert "were taken from" in "\n".join(reproduce.describe(second, tmp_path))
-    fresh = reproduce.reproduce(["meanflow"], effort=TINY, out=tmp_path, fresh=True, progress=False)
+    fresh = reproduce.reproduce(["meanflow"], effort=TINY, out=tmp_path, fresh=True, progress=False, processes=2)
     assert (fresh.reused, fresh.figures) == (0, second.figures)
     for part, other in zip(*(mean_flow.parts(TINY._replace(runs=runs)) for runs in (TINY.runs, 13)), strict=True):
         assert part_cache.load(part, tmp_path / "parts") is not None

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from functools import partial
 
 import jax
 import numpy as np
@@ -124,12 +125,13 @@ def test_parts_of_the_reproduction_are_made_on_a_cluster(scheduler, tmp_path, mo
             return results
 
     monkeypatch.setattr(reproduce, "FIGURES", {"unit": Figure})
-    assert reproduce.compute_on_cluster(scheduler, ["unit"], reproduce.QUICK, tmp_path / "far", True, False) == 2
+    on_cluster = partial(dask.spread, scheduler)
+    assert reproduce.compute_elsewhere(on_cluster, ["unit"], reproduce.QUICK, tmp_path / "far", True, False) == 2
     far = reproduce.compute(["unit"], reproduce.QUICK, tmp_path / "far", False, False)
     assert far.reused == far.parts == 2
     near = reproduce.compute(["unit"], reproduce.QUICK, tmp_path / "near", False, False)
     assert near.figures == far.figures
-    assert reproduce.compute_on_cluster(scheduler, ["unit"], reproduce.QUICK, tmp_path / "far", False, False) == 0
+    assert reproduce.compute_elsewhere(on_cluster, ["unit"], reproduce.QUICK, tmp_path / "far", False, False) == 0
 
 
 def test_a_group_whose_worker_dies_is_run_on_another(scheduler, tmp_path):

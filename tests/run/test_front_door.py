@@ -20,6 +20,7 @@ PUBLIC = {
     "blocks": strang.blocks,
     "resume": strang.resume,
     "cluster.sample": strang.cluster.sample,
+    "glm": strang.glm,
     "lda.fit": strang.lda.fit,
     "sbn.fit": strang.sbn.fit,
     "data.arrays": strang.data.arrays,

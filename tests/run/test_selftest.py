@@ -29,7 +29,7 @@ def test_the_command_passes_on_this_device(capsys):
 
 
 def test_a_failure_ends_with_status_1(capsys, monkeypatch):
-    monkeypatch.setattr(selftest, "selftest", lambda: iter([selftest.Check("sums", 1.0, 0.5, "use another device")]))
+    monkeypatch.setattr(selftest, "CHECKS", [lambda: selftest.Check("sums", 1.0, 0.5, "use another device")])
     status, out, _ = call(capsys, "selftest")
     assert status == 1
     assert "WRONG sums 1 (at most 0.5): use another device" in out

@@ -379,3 +379,17 @@ def test_resuming_what_is_no_run(tmp_path, monkeypatch, capsys, content, message
     told = in_process(monkeypatch, capsys, "resume", tmp_path)
     assert message in told.err
     assert told.err.count("\n") == 1
+
+
+def test_the_precision_of_products_is_part_of_a_stored_run():
+    """On some devices it decides how many digits products keep."""
+    from strang.sampling.request import prepare
+    from strang.storage.manifest import fingerprint
+
+    data = strang.data.arrays((np.ones((6, 2), np.float32), np.ones(6, np.float32)), batch_size=3)
+    job = prepare(strang.models.Logistic(2), data, strang.SGHMC(), step_size=0.1, steps=10)
+    usual = fingerprint(job)
+    with jax.default_matmul_precision("highest"):
+        other = fingerprint(job)
+    assert usual["code"] != other["code"]
+    assert usual == fingerprint(job)

@@ -12,13 +12,11 @@ def selftest(json: Json = False) -> None:
 
     Ends with status 1 where something is wrong. It runs with the settings of JAX that are in force.
     """
-    from strang.run.selftest import report
-    from strang.run.selftest import selftest as checks
+    from strang.run.selftest import CHECKS, report
     from strang.util.progress import track
 
-    started, found = time.perf_counter(), []
-    for check in track(checks(), "checking", None):
-        found.append(check)
+    started = time.perf_counter()
+    found = [check() for check in track(CHECKS, "checking", None)]
     result = report(found, started)
     lines = [
         f"{'ok' if check.passed else 'WRONG':6}{check.name} {check.error:.2g} (at most {check.tolerance:g})"

@@ -58,14 +58,17 @@ def open_table(path: Path, cache: Path | None, columns: list[str] | None) -> dic
         raise InputError(f"{path} cannot be read as a table, or has no rows ({first_line(error)}).") from None
 
 
-def parts_of(path: Path) -> list[Part]:
-    """The row groups of a Parquet file, or the record batches of an Arrow file."""
+def parts_of(path: Path, columns: list[str] | None = None) -> list[Part]:
+    """The row groups of a Parquet file, or the record batches of an Arrow file; of the former only these columns."""
     if not path.is_file():
         raise InputError(f"there is no file {path}.")
     if path.suffix == ".parquet":
         file = need("pyarrow.parquet", "tables").ParquetFile(path, page_checksum_verification=True)
         counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
-        readers = [partial(file.iter_batches, DECODED_ROWS, row_groups=[number]) for number in range(len(counts))]
+        readers = [
+            partial(file.iter_batches, DECODED_ROWS, row_groups=[number], columns=columns)
+            for number in range(len(counts))
+        ]
     else:
         pa = need("pyarrow", "tables")
         arrow = pa.ipc.open_file(pa.memory_map(str(path)))

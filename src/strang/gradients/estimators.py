@@ -12,7 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from strang.data.batches import Batch, CutBatch, Data
-from strang.gradients.full import batch_gradient, full_gradient, likelihood_gradient, prior_gradient, sum_parts
+from strang.gradients.full import (
+    batch_gradient,
+    full_gradient,
+    likelihood_gradient,
+    log_likelihood,
+    prior_gradient,
+    sum_parts,
+)
 from strang.gradients.mode import find_mode
 from strang.util import random
 from strang.util.errors import InputError, whole
@@ -97,6 +104,13 @@ class ControlVariate(Minibatch):
         if not all(np.isfinite(np.asarray(leaf, float)).all() for leaf in jax.tree.leaves(point)):
             raise InputError("the anchor is not finite; give a position near the mode, or leave it out.")
         return Anchor(point, jax.jit(full_gradient, static_argnums=0)(model, data, point, jnp.zeros(2, jnp.uint32)))
+
+    def difference(self, model, anchor: Tree, position: Tree, rows: Tree) -> Tree:
+        """What rows contribute at random: Σ ∇ log likelihood_i at a position, less what is known from the anchor."""
+        there, here = (
+            jax.grad(lambda theta: log_likelihood(model, theta, rows, None))(theta) for theta in (anchor, position)
+        )
+        return subtract(here, there)
 
     def __call__(self, model, data: Data, shared: Anchor, carried, position: Tree, batch: Batch, key) -> Tree:
         return corrected(model, shared, position, batch, key)

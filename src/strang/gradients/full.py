@@ -73,12 +73,12 @@ def full_gradient(model, data: Data, position: Tree, key) -> Tree:
         own = random.fold(key, k) if hasattr(model, "likelihood_gradient") else None
         return batch_gradient(model, position, Batch(rows, weights, 1.0), own)
 
-    return _sweep(data, term, prior_gradient(model, position))
+    return sweep(data, term, prior_gradient(model, position))
 
 
 def full_potential(model, data: Data, position: Tree):
     """U over all data, in chunks."""
-    return _sweep(
+    return sweep(
         data,
         lambda rows, weights, k: potential(model, position, Batch(rows, weights, 1.0)),
         -model.log_prior(position),
@@ -94,14 +94,14 @@ def full_hessian(model, data: Data, position: Tree):
         unit = jnp.eye(len(flat), dtype=flat.dtype)
         return jax.lax.map(lambda e: jax.jvp(slope, (flat,), (e,))[1], unit, batch_size=HESSIAN_ROWS)
 
-    return _sweep(
+    return sweep(
         data,
         lambda rows, weights, k: matrix(lambda theta: potential(model, theta, Batch(rows, weights, 1.0))),
         matrix(lambda theta: -model.log_prior(theta)),
     )
 
 
-def _sweep(data: Data, term, prior):
+def sweep(data: Data, term, prior):
     """Σ over chunks of term(rows, weights, number), each of which counts the prior once, and one prior in all."""
     row = size(data.datum)
     chunk = min(data.size, max(1, CHUNK_NUMBERS // max(row, 1)))

@@ -19,10 +19,12 @@ import numpy as np
 
 from strang.lda.kernels.documents import Documents, as_documents, read_only
 from strang.lda.kernels.gibbs import as_alpha, complete_documents, plan_runs, run_on_threads, thread_count
+from strang.lda.kernels.weights import weigh_documents
 from strang.util.errors import InputError, whole
 from strang.util.host_random import mixed, streams
 
 BURN_IN = 20  # sweeps from the start that are not counted
+WEIGHT_BURN_IN, WEIGHT_SWEEPS = 1, 9  # of topic weights, for which probabilities of topics are averaged
 SWEEPS = 100  # of a score from scratch; on short documents (arXiv) its error is then below 0.1 %
 MAX_SWEEPS = 100_000
 ANY_WORD = np.iinfo(np.int32).max  # the vocabulary's size where it is not known yet
@@ -98,7 +100,7 @@ def add_sample(
     `alpha` is one number or one per topic; `threads` are by default as many as are worth starting."""
     first, seeds = score.samples == 0, document_seeds(key, len(test.seen.indptr) - 1)
     plan = first, burn_in if first else 0, sweeps
-    topics, probabilities, _ = complete(test.seen, test.scored, phi, alpha, seeds, score.topics, plan, threads)
+    topics, probabilities = complete(test.seen, test.scored, phi, alpha, seeds, score.topics, plan, threads)
     return Score(topics, score.total + probabilities, probabilities, score.samples + 1)
 
 
@@ -121,8 +123,8 @@ def score_topics(
     """
     seeds, half = document_seeds(key, len(test.seen.indptr) - 1), -(-whole("sweeps", sweeps, 1, MAX_SWEEPS) // 2)
     parts, topics = (test.seen, test.scored, phi, alpha), begin(test).topics
-    topics, first, _ = complete(*parts, seeds, topics, (True, burn_in, half), threads)
-    _, second, _ = complete(*parts, read_only(mixed(seeds), np.uint64), topics, (False, 0, half), threads)
+    topics, first = complete(*parts, seeds, topics, (True, burn_in, half), threads)
+    _, second = complete(*parts, read_only(mixed(seeds), np.uint64), topics, (False, 0, half), threads)
     with np.errstate(divide="ignore", invalid="ignore"):  # a word that has probability 0 in all topics
         logs = np.log((first + second) / 2)
         correction = np.where(logs > -np.inf, logs - np.log(first * second) / 2, 0)
@@ -130,44 +132,49 @@ def score_topics(
 
 
 def topic_weights(
-    documents: Any, phi: Any, *, alpha: Any, key: Any = 0, sweeps: int = 20, burn_in: int = BURN_IN
+    documents: Any, phi: Any, *, alpha: Any, key: Any = 0, sweeps: int = WEIGHT_SWEEPS, burn_in: int = WEIGHT_BURN_IN
 ) -> np.ndarray:
     """E[topic weights | document, φ], (D, K). With `key` None they depend on the document's words alone, not on its
     position: equal documents have equal weights."""
-    seen = as_documents(documents, np.shape(phi)[0])
-    nothing = as_documents((np.zeros(len(seen.indptr), int), [], []), 1)
-    seeds = own_seeds(seen) if key is None else document_seeds(key, len(seen.indptr) - 1)
-    topics = np.zeros(seen.tokens[-1], np.int32)
-    return complete(seen, nothing, phi, alpha, seeds, topics, (True, burn_in, sweeps))[2]
+    phi, documents = as_topics(phi), as_documents(documents, np.shape(phi)[0])
+    seeds = own_seeds(documents) if key is None else document_seeds(key, len(documents.indptr) - 1)
+    starts, (burn_in, sweeps) = read_only(documents.tokens, np.int64), checked_sweeps(burn_in, sweeps)
+    weights = np.zeros((len(seeds), phi.shape[1]))
+    function = partial(weigh_documents, phi, documents, as_alpha(alpha, phi.shape[1]), seeds, burn_in, sweeps, weights)
+    threads = thread_count(int(starts[-1]) * (burn_in + sweeps))
+    run_on_threads(function, *plan_runs(documents, starts, threads, phi.shape[1]))
+    return weights
 
 
 def topic_sizes(documents: Any, phi: Any, *, alpha: Any) -> np.ndarray:
     """The fraction of the documents' tokens that each topic has, (K,); few sweeps, since there are many documents."""
     documents = as_documents(documents, np.shape(phi)[0])
     weights = topic_weights(documents, phi, alpha=alpha, key=None, burn_in=5, sweeps=5)
-    sizes = np.diff(documents.tokens) @ weights.astype(float)
+    sizes = np.diff(documents.tokens) @ weights
     return sizes / sizes.sum() if sizes.any() else np.full(len(sizes), 1 / len(sizes))
 
 
 def complete(
     seen: Documents, scored: Documents, phi, alpha, seeds, topics, plan: tuple[bool, int, int], threads=None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Sweep the seen tokens' topics by the `plan` (fresh, burn_in, sweeps), from `topics` unless `fresh`. The result is
-    the new topics and, averaged over `sweeps`, p(w | document) of the scored words and the topic weights."""
-    phi, (fresh, burn_in, sweeps) = as_topics(phi), plan
-    whole("sweeps", sweeps, 1, MAX_SWEEPS)
-    whole("burn_in", burn_in, 0, MAX_SWEEPS)
+    the new topics and p(w | document) of the scored words, averaged over `sweeps`."""
+    phi, fresh = as_topics(phi), plan[0]
+    burn_in, sweeps = checked_sweeps(*plan[1:])
     if not (fresh or np.isin(topics, np.arange(phi.shape[1])).all()):  # the compiled loops do not check bounds
         raise InputError(f"the score is of other topics than these {phi.shape[1]}; write begin(test) for a new one.")
     for part in (seen, scored):
         as_documents(part, phi.shape[0])
     alpha, starts = as_alpha(alpha, phi.shape[1]), read_only(seen.tokens, np.int64)
     threads = threads or thread_count(len(topics) * (burn_in + sweeps))
-    weights = np.empty((len(seen.indptr) - 1, phi.shape[1]), np.float32)
-    results = topics.copy(), np.empty(len(scored.indices)), weights
+    results = topics.copy(), np.empty(len(scored.indices))
     function = partial(complete_documents, phi, seen, scored, starts, alpha, seeds, *plan, *results)
     run_on_threads(function, *plan_runs(seen, starts, threads, phi.shape[1]))
     return results
+
+
+def checked_sweeps(burn_in: int, sweeps: int) -> tuple[int, int]:
+    return whole("burn_in", burn_in, 0, MAX_SWEEPS), whole("sweeps", sweeps, 1, MAX_SWEEPS)
 
 
 def as_topics(phi: Any) -> np.ndarray:

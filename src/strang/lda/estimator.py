@@ -189,8 +189,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             document without words has equal weights.
         """
         corpus, alpha = self._corpus(X), self.settings_["alpha"]
-        weights = topic_weights(corpus.gather(np.arange(corpus.documents)), self.topic_word_.T, alpha=alpha, key=None)
-        return weights.astype(float) / weights.astype(float).sum(1, keepdims=True)
+        return topic_weights(corpus.gather(np.arange(corpus.documents)), self.topic_word_.T, alpha=alpha, key=None)
 
     def perplexity(self, X) -> float:
         """exp(−mean log p) of half of each document's tokens, predicted from the other half: document completion."""

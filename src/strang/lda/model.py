@@ -25,7 +25,7 @@ from strang.lda.kernels.documents import Documents, as_bags, kept_sweeps
 from strang.lda.settings import PARAMETRISATIONS
 from strang.lda.text.bags import Bags, take
 from strang.util.errors import InputError, choose, need, whole
-from strang.util.host import compute_on_host
+from strang.util.host import call_host
 from strang.util.memory import check_fits
 
 MAX_DOCUMENTS_READ = 10_000  # documents read together
@@ -138,7 +138,8 @@ class TopicModel:
         need("numba", "lda")
         phi, bits = self.topics_of(position), jax.random.key_data(key)
         result = jax.ShapeDtypeStruct(phi.shape, jnp.float32)
-        summed = compute_on_host(self._count, result, phi.astype(jnp.float32), rows, weights, bits)
+        given = phi.astype(jnp.float32), rows, weights, bits
+        summed = call_host(self._count, result, *given, vmap_method="broadcast_all")
         return self.count_gradient(position, phi, summed.astype(position.dtype) / kept_sweeps(self.sweeps))
 
     def count_gradient(self, position, phi, counts):

@@ -17,7 +17,8 @@ class Posterior(Protocol):
 
     A model may also have `batch_log_likelihood(position, rows)`, one number for each of many rows, which is used
     instead; and `unconstrained(rows, size)`, the same model over numbers without constraints (`models.constraints`),
-    which is what is sampled. A latent-variable model, which has its own likelihood gradient, also has
+    which is what is sampled; and `labels`, a dict from names as in summaries, such as `b[0]`, to what people call
+    them. A latent-variable model, which has its own likelihood gradient, also has
     `likelihood_gradient(position, rows, weights, key)`: the gradient of Σ_i weights_i log p(row_i | position).
     """
 

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from strang.util.command_line import BatchOrder, Json, Parts, Scheduler, emit
+from strang.util.cores import cores
 from strang.util.signatures import without
 
 
@@ -100,6 +101,7 @@ def reproduce(
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute all parts again, also those in OUT/parts.")] = False,
     corpus: Annotated[Path | None, typer.Option(help="Topic models on a prepared corpus, not a simulated one.")] = None,
     scheduler: Scheduler = None,
+    processes: Annotated[int | None, typer.Option(help="Processes that compute; by default one per core.")] = None,
     json: Json = False,
 ) -> None:
     """Reproduce the paper as one HTML page: simulated points over exact curves, and a verdict on every claim.
@@ -110,5 +112,6 @@ def reproduce(
     from strang.paper import reproduce as paper
 
     effort = (paper.FULL if full else paper.QUICK)._replace(corpus=str(corpus) if corpus else None)
-    report = paper.reproduce(figures or [], effort=effort, out=out, fresh=fresh, scheduler=scheduler)
+    spread: dict[str, Any] = {"scheduler": scheduler, "processes": cores() if processes is None else processes}
+    report = paper.reproduce(figures or [], effort=effort, out=out, fresh=fresh, **spread)
     emit(paper.results(report), json, paper.describe(report, out))

@@ -2,7 +2,9 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -10,8 +12,8 @@ from typing import Any, NamedTuple
 from strang.paper import belief, figure1, figure2, figure3, mean_flow, part_cache, second_order, theorems, topics
 from strang.paper import unit_precision as unit
 from strang.paper.figure import FULL, QUICK, Effort, Figure, Verdict
-from strang.parallel import dask
-from strang.util.errors import choose
+from strang.parallel import dask, pool
+from strang.util.errors import choose, whole
 from strang.util.files import remove_leftovers, replace_file
 from strang.util.progress import track
 from strang.util.version import versions
@@ -54,11 +56,12 @@ def reproduce(
     fresh: bool = False,
     progress: bool | None = None,
     scheduler: str | None = None,
+    processes: int = 1,
 ) -> Report:
     """Compute figures of the paper (by default all) and write `index.html` and `results.json` to the folder `out`.
 
     Finished parts are stored in its folder `parts`, from where a killed reproduction continues; `fresh` computes also
-    those again. With the address of a Dask scheduler its workers compute the parts.
+    those again. With the address of a Dask scheduler its workers compute the parts, else so many `processes` here.
     """
     from strang.paper import page
 
@@ -69,7 +72,9 @@ def reproduce(
     folder = out / "parts"
     folder.mkdir(parents=True, exist_ok=True)  # if this fails, better now than after the first part
     remove_leftovers(folder, "*.json")
-    computed = compute_on_cluster(scheduler, chosen, effort, folder, fresh, progress) if scheduler else 0
+    spread = partial(dask.spread, scheduler) if scheduler else partial(pool.spread, whole("processes", processes))
+    alone = scheduler is None and processes == 1
+    computed = 0 if alone else compute_elsewhere(spread, chosen, effort, folder, fresh, progress)
     report = compute(chosen, effort, folder, fresh and not computed, progress)
     report = report._replace(reused=report.reused - computed)
     content = results(report)
@@ -78,13 +83,14 @@ def reproduce(
     return report
 
 
-def compute_on_cluster(
-    scheduler: str, names: list[str], effort: Effort, folder: Path, fresh: bool, progress: bool | None
+def compute_elsewhere(
+    spread: Callable, names: list[str], effort: Effort, folder: Path, fresh: bool, progress: bool | None
 ) -> int:
-    """Let a cluster compute the parts that are not stored yet, store each as it arrives, and return their number."""
+    """Let other processes compute the parts that are not stored yet, store each as it arrives, and return their
+    number."""
     wanted = {part_cache.path_of(part, folder): part for name in names for part in FIGURES[name].parts(effort)}
     missing = [part for part in wanted.values() if fresh or part_cache.load(part, folder) is None]
-    for number, computed in dask.spread(scheduler, part_cache.compute, missing, "parts", progress) if missing else ():
+    for number, computed in spread(part_cache.compute, missing, "parts", progress) if missing else ():
         part_cache.store(missing[number], computed, folder)
     return len(missing)
 

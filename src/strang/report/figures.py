@@ -105,7 +105,12 @@ def _height(panel: Panel) -> float:
     labels = _labels(panel)
     lines = sum(label.count("\n") + 1 for label in labels) / _columns(labels)
     lines += textwrap.fill(panel.x_label, 46).count("\n")
-    return HEIGHT + 0.165 * math.ceil(lines) + 0.11 * len(_diverged_series(panel))
+    upright = 0.062 * max(map(len, _names(panel)), default=0)
+    return HEIGHT + 0.165 * math.ceil(lines) + 0.11 * len(_diverged_series(panel)) + upright
+
+
+def _names(panel: Panel) -> list[str]:
+    return [textwrap.shorten(name, 28, placeholder="…") or name[:28] for name in panel.names]
 
 
 # Numbers as text
@@ -233,6 +238,9 @@ def _axes(axes: Any, panel: Panel, limits: tuple[Limits, Limits]) -> None:
     axes.set(xscale="log" if panel.log_x else "linear", yscale="log" if panel.log_y else "linear")
     axes.set(xlim=limits[0], ylim=limits[1])
     _ticks(axes.xaxis, panel.log_x, *limits[0])
+    if panel.names:
+        axes.set_xlim(-0.7, len(panel.names) - 0.3)
+        axes.set_xticks(range(len(panel.names)), _names(panel), rotation=90, fontsize=7.5)
     _ticks(axes.yaxis, panel.log_y, *limits[1])
     axes.grid(color="#000000", alpha=0.13, linewidth=0.5)
     axes.set_axisbelow(True)
@@ -260,7 +268,7 @@ def _series(axes: Any, panel: Panel, k: int, drawn: Arrays, bottom: float) -> Ti
     has_value, has_exact = np.isfinite(value), np.isfinite(exact)
     if has_exact.any():
         axes.plot(x[has_exact], exact[has_exact], color=colour, lw=2.4 if series.emphasis else 1.1, zorder=front)
-    else:
+    elif not panel.names:
         axes.plot(x[has_value], value[has_value], color=colour, lw=1, ls=(0, (4, 3)), alpha=0.5, zorder=front)
     errors = _errors(points)
     low = np.maximum(value - errors, bottom) if panel.log_y else value - errors
@@ -282,9 +290,14 @@ def _series(axes: Any, panel: Panel, k: int, drawn: Arrays, bottom: float) -> Ti
         if chosen.any():  # an empty artist takes room in the layout
             axes.plot(x[chosen], y[chosen], gid=f"{kind}-{k}", ls="none", color=colour, clip_on=False, **style)
             titles[f"{kind}-{k}"] = [
-                f"{series.label}: x = {number(point['x'])}, {describe(point)}" for point in compress(points, chosen)
+                f"{series.label}: {_place(panel, point)}, {describe(point)}" for point in compress(points, chosen)
             ]
     return titles
+
+
+def _place(panel: Panel, point: Point) -> str:
+    """Where a point is, in words."""
+    return panel.names[int(point["x"])] if panel.names else f"x = {number(point['x'])}"
 
 
 def _labels(panel: Panel) -> list[str]:

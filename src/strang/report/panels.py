@@ -19,7 +19,8 @@ class Series:
 @dataclass(frozen=True)
 class Panel:
     """Axes with series. Log scales show magnitudes; `marks` are the x of vertical lines, such as stability limits; axes
-    end with the values, or on a linear scale with `whole_bars` also with their error bars."""
+    end with the values, or on a linear scale with `whole_bars` also with their error bars. With `names` x counts from 0
+    to what is named, and nothing joins the points."""
 
     title: str
     x_label: str
@@ -29,6 +30,7 @@ class Panel:
     log_x: bool = True
     log_y: bool = True
     whole_bars: bool = False
+    names: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def start(arguments: dict[str, Any], every: int | None, about: dict[str, Any] | 
             with processes.first_ahead():
                 if processes.rank() == 0:
                     forget(Path(store))
-                    saved.save(Path(store), arguments["tuning"])
+                    saved.save(Path(store), arguments["tuning"], arguments)
     run.warn(stacklevel=5)
     return run
 
@@ -273,12 +273,12 @@ def tuned_once(tuned: dict[str, Any], store: str | Path | None) -> Tuning:
     model = tuned["model"]
     position = jax.tree.map(lambda x: x[0], first_positions(model, None, random.chain_keys(0, 1)))
     with processes.first_ahead():
-        found = saved.load(Path(store), model, position)
+        found = saved.load(Path(store), model, position, tuned)
         if found is None:
             found = tune(**tuned)
             if processes.rank() == 0:
                 with explained(store):
-                    saved.save(Path(store), found)
+                    saved.save(Path(store), found, tuned)
     return found
 
 

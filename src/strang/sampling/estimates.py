@@ -96,6 +96,8 @@ def estimates(job: Job, chain: Chain, which: np.ndarray | None = None) -> Estima
     pieces = averages.pieces_of(chain.average, alive, shared=shares_noise(job))
     alone = "position" if job.program.average is position_itself else "average"
     names = names_of(jax.tree.map(lambda total: total[0], chain.average.total["average"]), alone)
+    labels = getattr(job.program.model, "labels", {})
+    names = [labels.get(name, name) for name in names]
     rows, weights = flat(pieces), pieces["weight"]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # of a run that averaged nothing yet
         mean = rows["average"].sum((0, 1)) / weights.sum()

@@ -7,7 +7,7 @@ at any size, so what is left of the bias is what a posterior that is not normal 
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from strang.data.batches import Data
+from strang.gradients.estimators import ControlVariate
 from strang.util import random
-from strang.util.trees import Tree, subtract
+from strang.util.trees import Tree, size
 
 FRICTION = 1.0
 LONGEST_STEP = 0.5  # in coordinates of unit curvature, before pilot runs say otherwise
@@ -24,6 +25,7 @@ SWEEP = 0.5  # R h of symmetric sweeps: there gradient noise cancels well
 WORTH = 2.0  # times the cost of minibatches that full gradients may have and still be taken
 LEAST_BATCH = 32  # rows; smaller batches take more time to draw than to look at
 NOISE_ROWS, NOISE_PLACES = 512, 16  # from which noise is measured, at so many places
+MORE_NOISE = 256  # coordinates for each of up to 8 times as many rows: those that few rows say something of are many
 
 
 class Noise(NamedTuple):
@@ -55,23 +57,28 @@ class Option:
     cost: float
 
 
-def measure_noise(model, data: Data, coordinates, mode: Tree, seed: int) -> Noise:
-    """The noise of both gradients at places drawn from the normal distribution that the coordinates stand for."""
+def measure_noise(model, data: Data, coordinates, mode: Tree, seed: int, gradient: Any = None) -> Noise:
+    """The noise of both gradients at places drawn from the normal distribution that the coordinates stand for. The
+    control variate is the one that is given, if it is such."""
     keys = random.chain_keys(seed, NOISE_PLACES)
+    estimator = gradient if isinstance(gradient, ControlVariate) else ControlVariate()
+    times = min(8, max(1, size(mode) // MORE_NOISE))
 
     @jax.jit
     def measured(keys, coordinates, mode, data):
         def one(key, batch_key):
             z = random.normals(key, jnp.uint32(1), mode, 1)[0]
-            rows = data.take(random.indices(batch_key[None], jnp.uint32(0), NOISE_ROWS, data.size)[:, 0])
+            rows = data.take(random.indices(batch_key[None], jnp.uint32(0), times * NOISE_ROWS, data.size)[:, 0])
             position = coordinates(z)
 
             def of_row(datum):
-                here, there = (jax.grad(model.log_likelihood)(theta, datum) for theta in (position, mode))
-                both = (coordinates.pull_back(z, x) for x in (here, subtract(here, there)))
-                return tuple(ravel_pytree(x)[0] for x in both)
+                here = jax.grad(model.log_likelihood)(position, datum)
+                change = estimator.difference(model, mode, position, jax.tree.map(lambda x: x[None], datum))
+                return tuple(ravel_pytree(coordinates.pull_back(z, x))[0] for x in (here, change))
 
-            return [x.var(0, ddof=1) for x in jax.vmap(of_row)(rows)]
+            parts = jax.tree.map(lambda x: x.reshape(times, NOISE_ROWS, *x.shape[1:]), rows)
+            found = jax.lax.map(lambda part: [x.var(0, ddof=1) for x in jax.vmap(of_row)(part)], parts)
+            return [x.mean(0) for x in found]
 
         return jax.lax.map(lambda pair: one(*pair), (keys.start, keys.batch))
 

@@ -2,7 +2,7 @@
 companions measure it, is below the target. They use the compiled code of the run that follows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from strang.coordinates import Dense, Diagonal
+from strang.coordinates import Blocks, Chained, Dense, Diagonal
 from strang.models.base import from_natural
 from strang.sampling.chain import advance_alone
 from strang.sampling.estimates import Estimates, estimates
 from strang.sampling.record import Chain, Companion
 from strang.sampling.request import Job, empty_trace
-from strang.util.trees import Tree
+from strang.util.trees import Tree, size
 
 SETTLING = 16.0  # time, in units of the posterior's scale, for chains to forget where they started
 WINDOW = 64.0  # of time in which chains settle, from which coordinates are improved
@@ -130,6 +130,19 @@ def worst_bias(found: Estimates) -> tuple[float, float]:
     return float(bias[worst]), float(error[worst])
 
 
+def improved_blocks(coordinates: Blocks, draws: np.ndarray, effective: float) -> Blocks | None:
+    """Both parts, each by its own numbers of the draws."""
+    parts: dict[str, Any] = {"dense": coordinates.dense, "diagonal": coordinates.diagonal}
+    leaves = {**coordinates.dense.centre, **coordinates.diagonal.centre}
+    sizes = [(name in coordinates.dense.centre, size(leaves[name])) for name in sorted(leaves)]
+    dense = np.concatenate([np.full(count, own) for own, count in sizes])
+    found = {"dense": draws[..., dense], "diagonal": draws[..., ~dense]}
+    better = {name: improved(part, found[name], effective) for name, part in parts.items()}
+    if all(part is None for part in better.values()):
+        return None
+    return replace(coordinates, **{name: part for name, part in better.items() if part is not None})
+
+
 def last_positions(job: Job, chain: Chain) -> Tree:
     """Where the chains are, before coordinates."""
     return jax.vmap(job.inputs.coordinates)(chain.state.position)
@@ -150,8 +163,13 @@ def in_coordinates(model, coordinates, positions: Tree):
     return jax.vmap(jax.vmap(one))(positions)
 
 
-def improved(coordinates: Any, draws: np.ndarray, effective: float) -> Dense | Diagonal | None:
-    """Coordinates in which the draws have unit variance, if they have not and there are enough of them."""
+def improved(coordinates: Any, draws: np.ndarray, effective: float) -> Any:
+    """Coordinates in which the draws have unit variance, if they have not and there are enough of them; else None."""
+    if isinstance(coordinates, Chained):
+        inner = improved(coordinates.inner, draws, effective)
+        return None if inner is None else replace(coordinates, inner=inner)
+    if isinstance(coordinates, Blocks):
+        return improved_blocks(coordinates, draws, effective)
     if type(coordinates) not in (Dense, Diagonal):  # someone's own, which are theirs to improve
         return None
     vectors = np.asarray(draws, float).reshape(-1, draws.shape[-1])

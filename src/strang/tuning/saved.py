@@ -27,14 +27,18 @@ PLAIN = (
 )  # fmt: skip
 
 
-def save(folder: Path, tuning: Tuning) -> bool:
+def save(folder: Path, tuning: Tuning, given: dict[str, Any] | None = None) -> bool:
     """Writes the tuning to a folder, if it is made of what can be read again: named words, and coordinates and
-    gradients of this library. Otherwise a run that goes on is tuned again, to the same numbers."""
+    gradients of this library, or such as are `given` when it is read too. Otherwise a run that goes on is tuned again,
+    to the same numbers."""
     dynamics, coordinates, gradient = tuning.dynamics, tuning.coordinates, tuning.gradient
-    known = type(dynamics) in DYNAMICS.values() and type(coordinates) in COORDINATES.values()
+    own = tuple(type(value) for name, value in (given or {}).items() if name in ("coordinates", "gradient"))
+    known = type(dynamics) in DYNAMICS.values() and type(coordinates) in (*COORDINATES.values(), *own)
     settings = {f.name: getattr(dynamics, f.name) for f in fields(dynamics)}  # type: ignore[arg-type]
     plain = all(isinstance(value, int | float | str | None) for value in settings.values())
-    if not (known and plain and isinstance(tuning.integrator, str) and type(gradient) in (Minibatch, ControlVariate)):
+    if not (
+        known and plain and isinstance(tuning.integrator, str) and type(gradient) in (Minibatch, ControlVariate, *own)
+    ):
         return False
     known_content = {**content(tuning), "dynamics": [type(dynamics).__name__.lower(), settings]}
     trees = {"starts": tuning.starts, "mode": tuning.mode, "coordinates": coordinates}
@@ -64,8 +68,9 @@ def content(tuning: Tuning) -> dict[str, Any]:
     }
 
 
-def load(folder: Path, model: Any, position: Tree) -> Tuning | None:
-    """The tuning in a folder, for a model of which this is what a chain moves; None where there is none.
+def load(folder: Path, model: Any, position: Tree, given: dict[str, Any] | None = None) -> Tuning | None:
+    """The tuning in a folder, for a model of which this is what a chain moves; None where there is none. Coordinates
+    and gradients of others' making must be `given`: of coordinates only the numbers are read.
 
     Raises:
         InputError: the file is damaged, or of another model.
@@ -86,18 +91,25 @@ def load(folder: Path, model: Any, position: Tree) -> Tuning | None:
                 raise ValueError("it is of another model")
             return jax.tree.unflatten(structure, found)
 
-        kind = COORDINATES[known["coordinates"]]
+        kind, given = known["coordinates"], given or {}
         count = sum(leaf.size for leaf in jax.tree.leaves(like))
         square = np.zeros((count, count))
-        shape = Dense(like, square, square) if kind is Dense else Diagonal(like, like)
+        shape: Any = given.get("coordinates")
+        if kind in COORDINATES:
+            shape = Dense(like, square, square) if COORDINATES[kind] is Dense else Diagonal(like, like)
+        if shape is None:
+            raise ValueError("its coordinates are not given")
         mode = tree("mode", natural_now(model, like))
         name, settings = known["dynamics"]
-        reduced = known["gradient"] == "ControlVariate"
+        estimators = {"ControlVariate": control_variate(jax.tree.map(jnp.asarray, mode)), "Minibatch": Minibatch()}
+        estimator = estimators.get(known["gradient"], given.get("gradient"))
+        if estimator is None:
+            raise ValueError("its gradient is not given")
         return Tuning(
             **{name: known[name] for name in PLAIN},
             dynamics=DYNAMICS[name](**settings),
             coordinates=jax.tree.map(jnp.asarray, tree("coordinates", shape)),
-            gradient=control_variate(jax.tree.map(jnp.asarray, mode)) if reduced else Minibatch(),
+            gradient=estimator,
             starts=tree("starts", like),
             mode=mode,
             options=tuple(Option(**option) for option in known["options"]),

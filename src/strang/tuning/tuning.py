@@ -342,12 +342,13 @@ def choose_gradient(
     order = data.batch_order
     if order.full and not isinstance(order, Undecided):
         return None, [Option("full", "full", data.size, longest, 0.0, 2 * FRICTION * data.size / longest)]
-    noise = measure_noise(model, data, place.coordinates, place.mode, seed)
+    noise = measure_noise(model, data, place.coordinates, place.mode, seed, gradient)
     target = error / 4  # half of what the bias may be, which is half of the error
     table = options(noise, data.size, target, longest)
     if place.others and gradient is None:  # the noise of a control variate is small about one mode only
         table = [option for option in table if option.gradient != "control variate"]
-    wanted = {ControlVariate: "control variate", Minibatch: "minibatch"}.get(type(gradient))
+    reduces = isinstance(gradient, ControlVariate)
+    wanted = "control variate" if reduces else "minibatch" if type(gradient) is Minibatch else None
     if not isinstance(order, Undecided):
         n = order.batch_size
         rows = [("minibatch", noise.plain, 1), ("control variate", noise.reduced, 2)]

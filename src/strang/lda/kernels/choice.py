@@ -59,6 +59,24 @@ def move_and_add_up(typing, counts, base, rows, j, running, added, removed):
 
 
 @in_llvm
+def add_expected(typing, running, factor, sums):
+    """sums[b, l] += factor (running[b, l] − running[b − 1, l]): `factor` times the products added up."""
+
+    def generate(context, builder, signature, arguments):
+        running, sums = simd.open_arrays(context, builder, signature.args, arguments)
+        before, factor = cgutils.alloca_once_value(builder, simd.ZEROS), simd.spread(builder, arguments[1], simd.VECTOR)
+        with cgutils.for_range(builder, last_row(builder, running)) as loop:
+            summed = load(builder, running, loop.index)
+            product = builder.fmul(factor, builder.fsub(summed, builder.load(before)))
+            builder.store(summed, before)
+            total = builder.fadd(load(builder, sums, loop.index), product)
+            builder.store(total, place(builder, sums, loop.index), align=4)
+        return context.get_dummy_value()
+
+    return types.void(running, types.float32, sums), generate
+
+
+@in_llvm
 def lanes_below(typing, running, level):
     """The lane in which `level` lies: how many of the lanes 1 to 15 have at most `level` before them."""
 

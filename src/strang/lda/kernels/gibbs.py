@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from strang.lda.kernels.choice import NO_TOPIC, add_up, draw_topic, move_and_add_up, total_of
+from strang.lda.kernels.choice import NO_TOPIC, add_expected, add_up, draw_topic, move_and_add_up, total_of
 from strang.lda.kernels.documents import Documents, as_documents, kept_sweeps, read_only, slices
-from strang.util.cores import cores
+from strang.util.cores import cores, free_cores
 from strang.util.errors import InputError
 from strang.util.simd import COMPILE, INLINE, LANES, aligned
 
@@ -99,26 +99,30 @@ def start(phi, documents, d, alpha, seed, fresh, previous, work):
 
 
 @numba.njit(**INLINE)
-def redraw(token, added, count, rows, row_of, topics, base, counts, running, state):
+def redraw(token, added, count, rows, row_of, topics, base, counts, running, state, sums):
     """Draw one token's topic given the others; `added` is the new topic of the token before, not counted yet. (The
     workspace is passed field by field: Numba would count references to what it takes out of a tuple, per token.)"""
     move_and_add_up(counts, base, rows, row_of[token], running, added, topics[token])
+    if sums is not None:  # decided when compiled, by its type: a branch here would cost a third of a sweep
+        total = total_of(running)
+        add_expected(running, np.float32(1) / total if total > 0 else np.float32(0), sums)
     topics[token] = draw_topic(running, count, state)
     return topics[token]
 
 
 @numba.njit(**COMPILE)
-def sweep(count, tokens, work, tokens2, work2):
+def sweep(count, tokens, work, tokens2, work2, sums, sums2):
     """Redraw every token's topic, of two documents in turns: while one waits for its draw, the other computes.
-    The second document has at least as many tokens as the first, which may have none."""
+    The second document has at least as many tokens as the first, which may have none. Every token's probabilities of
+    topics are added to `sums` and `sums2`, if they are not None."""
     rows, row_of, topics, base, counts, _, running, state = work
     rows2, row_of2, topics2, base2, counts2, _, running2, state2 = work2
     added, added2 = np.int32(NO_TOPIC), np.int32(NO_TOPIC)
     for token in range(tokens):
-        added = redraw(token, added, count, rows, row_of, topics, base, counts, running, state)
-        added2 = redraw(token, added2, count, rows2, row_of2, topics2, base2, counts2, running2, state2)
+        added = redraw(token, added, count, rows, row_of, topics, base, counts, running, state, sums)
+        added2 = redraw(token, added2, count, rows2, row_of2, topics2, base2, counts2, running2, state2, sums2)
     for token in range(tokens, tokens2):
-        added2 = redraw(token, added2, count, rows2, row_of2, topics2, base2, counts2, running2, state2)
+        added2 = redraw(token, added2, count, rows2, row_of2, topics2, base2, counts2, running2, state2, sums2)
     if tokens > 0:
         counts[added] += 1
     if tokens2 > 0:
@@ -134,7 +138,7 @@ def sweep_documents(phi, documents, starts, alpha, seeds, sweeps, kept, run, wor
         tokens = start(phi, documents, run[i], alpha, seeds[run[i]], True, none, work) if i >= 0 else 0
         tokens2 = start(phi, documents, run[i + 1], alpha, seeds[run[i + 1]], True, none, work2)
         for s in range(sweeps):
-            sweep(alpha.shape[0], tokens, work, tokens2, work2)
+            sweep(alpha.shape[0], tokens, work, tokens2, work2, None, None)
             if s >= dropped:
                 if i >= 0:
                     kept[starts[run[i]] : starts[run[i] + 1], s - dropped] = work.topics[:tokens]
@@ -157,8 +161,8 @@ def add_counts(documents, weights, kept, result, parts, part):
 
 
 @numba.njit(**COMPILE)
-def finish(phi, scored, d, alpha, sweeps, tokens, topics, probabilities, weights, work):
-    """Store the topics, the mean of (α + n) / (Σα + N) over the sweeps counted, and p(w | document) of scored words."""
+def finish(phi, scored, d, alpha, sweeps, tokens, topics, probabilities, work):
+    """Store the topics, and p(w | document) of scored words by the mean of (α + n) / (Σα + N) over the sweeps."""
     topics[:] = work.topics[:tokens]
     total = np.float32(0)
     for k in range(alpha.shape[0]):
@@ -166,7 +170,6 @@ def finish(phi, scored, d, alpha, sweeps, tokens, topics, probabilities, weights
         total += work.base[k]
     for k in range(alpha.shape[0]):
         work.base[k] /= total
-        weights[d, k] = work.base[k]
     for j in range(scored[0][d], scored[0][d + 1]):
         for k in range(alpha.shape[0]):
             work.rows[0, k] = phi[scored[1][j], k]
@@ -176,7 +179,7 @@ def finish(phi, scored, d, alpha, sweeps, tokens, topics, probabilities, weights
 
 @numba.njit(**COMPILE)
 def complete_documents(
-    phi, seen, scored, starts, alpha, seeds, fresh, burn_in, sweeps, topics, probabilities, weights, run, work, work2
+    phi, seen, scored, starts, alpha, seeds, fresh, burn_in, sweeps, topics, probabilities, run, work, work2
 ):
     """Sweep the documents in `run`, two at a time, and store what `finish` does."""
     for i in range(-(run.shape[0] % 2), run.shape[0], 2):
@@ -186,14 +189,14 @@ def complete_documents(
             tokens = start(phi, seen, d, alpha, seeds[d], fresh, own, work)
         tokens2 = start(phi, seen, d2, alpha, seeds[d2], fresh, own2, work2)
         for s in range(burn_in + sweeps):
-            sweep(alpha.shape[0], tokens, work, tokens2, work2)
+            sweep(alpha.shape[0], tokens, work, tokens2, work2, None, None)
             if s >= burn_in:  # sums of whole numbers: no rounding errors accumulate
                 for k in range(alpha.shape[0]):
                     work.sums[k] += work.counts[k]
                     work2.sums[k] += work2.counts[k]
         if i >= 0:
-            finish(phi, scored, d, alpha, sweeps, tokens, own, probabilities, weights, work)
-        finish(phi, scored, d2, alpha, sweeps, tokens2, own2, probabilities, weights, work2)
+            finish(phi, scored, d, alpha, sweeps, tokens, own, probabilities, work)
+        finish(phi, scored, d2, alpha, sweeps, tokens2, own2, probabilities, work2)
 
 
 def add_up_counts(
@@ -246,7 +249,8 @@ def run_on_threads(function: Callable, items: Iterable, resources: list[tuple]) 
 
     def call(item) -> None:
         own = free.pop()  # there is always one: calls run on as many threads
-        function(item, *own)
+        with free_cores():
+            function(item, *own)
         free.append(own)
 
     if len(free) == 1:
