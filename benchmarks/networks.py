@@ -30,8 +30,9 @@ import strang
 from strang.calibration import NormalMixture, score
 from strang.nn.fitting import WEIGHT_DECAY, data_of
 from strang.nn.predictive import mean_probabilities, normals
-from strang.nn.settings import HELD_OUT, MOST_HELD_OUT, settings_of
-from strang.nn.starts import Recipe, optimise
+from strang.nn.settings import settings_of
+from strang.nn.starts import Recipe, held_out, optimise
+from strang.nn.temperature import PILOT, TEMPERATURES
 
 WHEEL, SUM = (
     "sklearn_contrib_bde-1.0.2-py3-none-any.whl",
@@ -127,16 +128,20 @@ def trained_longer(estimator, x, y):
     """An ensemble of as many members, trained with as many gradients of rows as the estimator used in all."""
     settings = settings_of(estimator.get_params(deep=False), estimator._output, len(x), estimator._seed())
     net, rows = estimator._net(x), (estimator._scaling(x), estimator._encoded(y, False))
-    sampled = (settings.steps + settings.settling) * (settings.batch_size or len(x))
+    made = settings.steps + settings.settling
+    if estimator._fitted.pilot:
+        made += len(TEMPERATURES) * made // PILOT
+    sampled = made * (settings.batch_size or len(x))
     steps = estimator._fitted.search_steps + sampled // settings.optimiser_batch
     recipe = Recipe(
-        net.model, settings.optimiser_batch, settings.learning_rate, WEIGHT_DECAY, settings.every,
+        net, settings.optimiser_batch, settings.learning_rate, WEIGHT_DECAY, settings.every,
         float(min(100, settings.every)),
     )  # fmt: skip
     keys = jax.random.split(jax.random.key(settings.seed), settings.starts)
     return optimise(
         recipe, data_of(rows, None), jax.tree.map(jnp.asarray, net.starts(keys)), seed=settings.seed,
-        fraction=HELD_OUT, most_rows=MOST_HELD_OUT, patience=10**9, most=-(-steps // settings.every), progress=False,
+        held=held_out(len(x), settings.seed), patience=10**9,
+        most=-(-steps // settings.every), progress=False,
     ).best  # fmt: skip
 
 

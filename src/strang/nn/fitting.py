@@ -1,7 +1,7 @@
 """A fit: optimised starts, chains that settle about each, draws, and what is known of their health."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -11,16 +11,17 @@ import numpy as np
 from strang.data.batches import Data, arrays, files
 from strang.nn.health import Health, health_of
 from strang.nn.network import Net, prior_from_starts
-from strang.nn.sampling import WORD, Plan, probe_of, sample, settle
+from strang.nn.sampling import WORD, Plan, Probe, probe_of, sample, settle
 from strang.nn.saved import Folder
-from strang.nn.settings import HELD_OUT, LOOKS, MOST_HELD_OUT, PATIENCE, Settings
-from strang.nn.starts import Recipe, Search, optimise
+from strang.nn.settings import LOOKS, PATIENCE, Settings
+from strang.nn.starts import Recipe, Search, held_out, optimise
+from strang.nn.temperature import chosen_temperature
 from strang.util.errors import InputError
 from strang.util.trees import Tree
 
 PROBED = 32  # rows at which chains are compared
 WEIGHT_DECAY = 1e-4
-OPTIMISING, SETTLED = 0.4, 0.6  # of the seconds of a fit, after which these parts end
+OPTIMISING, PILOTED, SETTLED = 0.3, 0.5, 0.65  # of the seconds of a fit, after which these parts end
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,8 @@ class Fitted:
     search_steps: int
     step_size: float
     friction: float
+    temperature: float
+    pilot: dict[float, float]  # the held-out negative log likelihood at each temperature, where it was chosen by that
     prior_sd: tuple[float, ...] | None = None  # of each layer, where it was chosen
     integrator: str = WORD
 
@@ -70,25 +73,28 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
     folder = None if settings.store is None else Folder(settings.store, settings, rows)
     everything, data = data_of(rows, None), data_of(rows, settings.batch_size)
     everything.verify()
+    held = held_out(settings.rows, settings.seed)
     if before is None:
-        found = search(net, everything, settings, begun, folder)
-        starts, held_out, made = found.best, np.asarray(found.loss, float), int(found.looks) * settings.every
+        found = search(net, everything, held, settings, begun, folder)
+        starts, losses, made = found.best, np.asarray(found.loss, float), int(found.looks) * settings.every
     else:
-        starts, held_out, made = before.positions, before.held_out_nll, 0
+        starts, losses, made = before.positions, before.held_out_nll, 0
     prior = None
     if net.with_prior is not None:
         prior = prior_from_starts(starts) if before is None else before.prior_sd
         net = net.with_prior(prior)
-    plan = Plan(settings.steps, settings.settling, settings.draws, settings.temperature, settings.seed)
     chosen = np.linspace(0, settings.rows - 1, min(PROBED, settings.rows)).round().astype(int)
     probe = probe_of(net, np.asarray(rows[0][chosen], np.float32))
+    plan = Plan(settings.steps, settings.settling, settings.draws, 1.0, settings.seed, settings.batch_size)
+    temperature, pilot = temperature_of(net, rows, held, starts, plan, probe, settings, begun, before, folder)
+    plan = replace(plan, temperature=temperature)
     settled = None if folder is None else folder.load_settled(starts)
     if settled is None:
-        until = None if settings.seconds is None else begun + SETTLED * settings.seconds
+        until = moment(settings, begun, SETTLED)
         settled = settle(net, data, everything, starts, plan, probe, deadline=until, progress=settings.progress)
         if folder is not None:
             folder.save_settled(settled)
-    deadline = None if settings.seconds is None else begun + settings.seconds
+    deadline = moment(settings, begun, 1.0)
     store = None if folder is None else folder.path / "chains"
     run = sample(net, data, settled, plan, probe, store=store, deadline=deadline, progress=settings.progress)
     if not run.alive.any():
@@ -102,12 +108,48 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
         starts=jax.tree.map(np.asarray, starts),
         positions=jax.tree.map(lambda x: np.asarray(x)[alive[np.arange(len(x)) % len(alive)]], run.positions),
         health=health_of(run, starts),
-        held_out_nll=held_out,
+        held_out_nll=losses,
         search_steps=made,
         step_size=settled.step_size,
         friction=settled.friction,
+        temperature=temperature,
+        pilot=pilot,
         prior_sd=prior,
     )
+
+
+def moment(settings: Settings, begun: float, part: float) -> float | None:
+    """When this part of a fit's seconds is over."""
+    return None if settings.seconds is None else begun + part * settings.seconds
+
+
+def temperature_of(
+    net: Net,
+    rows: tuple[np.ndarray, np.ndarray],
+    held: np.ndarray,
+    starts: Tree,
+    plan: Plan,
+    probe: Probe,
+    settings: Settings,
+    begun: float,
+    before: Any,
+    folder: Folder | None,
+) -> tuple[float, dict[float, float]]:
+    """The temperature that was asked for, or that of the fit before, or the one that held-out rows ask for; and what
+    pilot chains had there."""
+    if settings.temperature is not None:
+        return settings.temperature, {}
+    if before is not None:
+        return before.temperature, before.pilot
+    found = None if folder is None else folder.load_temperature()
+    if found is None:
+        until = moment(settings, begun, PILOTED)
+        found = chosen_temperature(
+            net, rows, held, starts, plan, probe, data_of, deadline=until, progress=settings.progress
+        )
+        if folder is not None:
+            folder.save_temperature(*found)
+    return found
 
 
 def continued(before: Fitted) -> Any:
@@ -119,10 +161,10 @@ def continued(before: Fitted) -> Any:
     return run
 
 
-def search(net: Net, data: Data, settings: Settings, begun: float, folder: Folder | None) -> Search:
+def search(net: Net, data: Data, held: np.ndarray, settings: Settings, begun: float, folder: Folder | None) -> Search:
     """The optimised starts."""
     recipe = Recipe(
-        net.model,
+        net,
         settings.optimiser_batch,
         settings.learning_rate,
         WEIGHT_DECAY,
@@ -134,12 +176,11 @@ def search(net: Net, data: Data, settings: Settings, begun: float, folder: Folde
         recipe,
         data,
         jax.tree.map(jnp.asarray, net.starts(keys)),
+        held=held,
         seed=settings.seed,
-        fraction=HELD_OUT,
-        most_rows=MOST_HELD_OUT,
         patience=PATIENCE,
         most=LOOKS,
-        deadline=None if settings.seconds is None else begun + OPTIMISING * settings.seconds,
+        deadline=moment(settings, begun, OPTIMISING),
         saved=folder,
         progress=settings.progress,
     )

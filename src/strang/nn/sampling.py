@@ -23,7 +23,7 @@ from strang.util.progress import bar
 from strang.util.trees import Tree
 
 WORD = "leimkuhler:BAOA"  # one gradient per step
-LONGEST_STEP, CALMER, BOLDER = 0.3, 0.4, 1.5  # of a unit of time in which the stiffest direction turns by one radian
+LONGEST_STEP, CALMER, BOLDER = 0.35, 0.4, 1.5  # of a unit of time in which the stiffest direction turns by one radian
 HOT = 1.15  # temperature of a layer, beyond its error, at which the step is made smaller
 PHASES, ATTEMPTS = 5, 12  # of settling, and how often one may begin anew with smaller steps
 FORGETTING = 10.0  # times that a chain's momentum is forgotten in a run, at least
@@ -36,8 +36,9 @@ class Plan:
     steps: int  # of each chain that are averaged
     settling: int  # before
     draws: int  # of each chain that are kept
-    temperature: float
+    temperature: float | tuple[float, ...]  # or of each chain
     seed: int
+    batch_size: int | None = None  # None: all rows
 
     @property
     def thin(self) -> int:
@@ -89,7 +90,7 @@ def job_of(net: Net, data: Data, plan: Plan, probe: Probe, place: Frame, h: floa
     return request(
         net.model,
         data,
-        SGHMC(friction=friction, temperature=plan.temperature),
+        SGHMC(friction=friction, temperature=np.asarray(plan.temperature, np.float32)),
         integrator=WORD,
         step_size=h,
         steps=steps,

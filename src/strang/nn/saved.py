@@ -1,4 +1,5 @@
-"""The folder of a fit: `fit.json` says which fit, `starts.npz` how far the optimiser is, `settled.npz` where the
+"""The folder of a fit: `fit.json` says which fit, `starts.npz` how far the optimiser is,
+`temperature.npz` what pilot chains found, `settled.npz` where the
 averaged part begins, and `chains/` is the run itself. After a kill the same fit goes on from there, bit for bit."""
 
 import hashlib
@@ -57,6 +58,22 @@ class Folder:
         if done or time.monotonic() - self.saved > SAVE_SECONDS:
             write_npz(self.path / "starts.npz", {**named(search), "done": np.asarray(done)})
             self.saved = time.monotonic()
+
+    def load_temperature(self) -> tuple[float, dict[float, float]] | None:
+        """The temperature and what pilot chains had, if they were run."""
+        file = self.path / "temperature.npz"
+        if not file.exists():
+            return None
+        found = read_npz(file, ANEW)
+        try:
+            return float(found["chosen"]), dict(zip(found["tried"].tolist(), found["losses"].tolist(), strict=True))
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(file, error, ANEW) from None
+
+    def save_temperature(self, chosen: float, tried: dict[float, float]) -> None:
+        """Keep the temperature."""
+        columns = {"chosen": chosen, "tried": list(tried), "losses": list(tried.values())}
+        write_npz(self.path / "temperature.npz", {name: np.asarray(value, float) for name, value in columns.items()})
 
     def load_settled(self, like: Tree) -> Settled | None:
         """Where the averaged part begins, if that is known."""

@@ -9,9 +9,7 @@ from strang.util.errors import InputError, whole
 FULL_ROWS = 4096  # up to which chains use all rows at every step
 SWEEP = 16  # batches per epoch of the chains, beyond
 STEPS = 2000  # of each chain from which draws are taken
-COLD = 0.03  # temperature of classes
 BATCH = 64  # rows per step of the optimiser
-HELD_OUT, MOST_HELD_OUT = 0.1, 4096  # fraction of rows, and rows, that stop the optimiser
 PATIENCE, LOOKS = 20, 400  # looks at the held-out rows without a better one, and at most
 
 
@@ -27,7 +25,7 @@ class Settings:
     steps: int
     settling: int
     batch_size: int | None  # of the chains; None: all rows
-    temperature: float
+    temperature: float | None  # None: chosen on held-out rows
     learning_rate: float
     optimiser_batch: int
     every: int  # steps between two looks at held-out rows
@@ -49,7 +47,8 @@ class Settings:
             "integrator": fitted.integrator,
             "step_size": fitted.step_size,
             "friction": fitted.friction,
-            "temperature": self.temperature,
+            "temperature": fitted.temperature,
+            **({"held_out_nll_by_temperature": fitted.pilot} if fitted.pilot else {}),
             "prior_sd": fitted.prior_sd or self.network,
             "settling_steps": self.settling,
             "steps": self.steps,
@@ -76,10 +75,10 @@ def settings_of(given: dict[str, Any], output: str, rows: int, seed: int) -> Set
     """The settings of a fit of so many rows, from an estimator's arguments."""
     steps = STEPS if given["steps"] is None else whole("steps", given["steps"], 2)
     temperature = given["temperature"]
-    if temperature is None:
-        temperature = COLD if output == "classes" else 1.0
+    if temperature is None and output != "classes":
+        temperature = 1.0
     for name, value in (("temperature", temperature), ("learning_rate", given["learning_rate"])):
-        if not value > 0:
+        if value is not None and not value > 0:
             raise InputError(f"{name} is {value}; write a positive number.")
     batch = given["batch_size"]
     if batch is None:
@@ -98,7 +97,7 @@ def settings_of(given: dict[str, Any], output: str, rows: int, seed: int) -> Set
         steps=steps,
         settling=max(1, steps // 2),
         batch_size=batch,
-        temperature=float(temperature),
+        temperature=None if temperature is None else float(temperature),
         learning_rate=float(given["learning_rate"]),
         optimiser_batch=learnt,
         every=max(50, -(-rows // learnt)),

@@ -1,7 +1,9 @@
 """Optimised starts: AdamW from random positions, stopped early and with averaged weights, all in one compiled program.
 
-What is minimised is the negative log likelihood alone: a deep ensemble, which sampling then begins from.
-Every start has held-out rows of its own. After some steps its negative log likelihood there is looked at, that of the
+What is minimised is the negative log likelihood alone: a deep ensemble, which sampling then begins from. Of a number,
+each row counts by its noise (`BETA`): else a network explains by noise what it has not learnt yet, and then those rows
+hardly count (Seitzer et al., "On the pitfalls of heteroscedastic uncertainty estimation", 2022).
+After some steps the negative log likelihood of held-out rows is looked at, that of the
 weights and that of their running mean; the best so far is kept, and the search ends where none has become better for
 long. Minibatches are functions of (key, step), so that a search that was stopped goes on bit for bit.
 """
@@ -19,9 +21,14 @@ import optax
 
 from strang.data.batches import Data
 from strang.gradients.full import log_likelihood
+from strang.models.base import log_likelihoods
+from strang.models.bnn import forecast
+from strang.nn.network import Net
 from strang.util.progress import bar
 from strang.util.trees import Tree
 
+HELD_OUT, FEW_HELD_OUT, MOST_HELD_OUT = 0.1, 50, 4096  # fraction of rows, and rows
+BETA = 0.5  # between 0, the likelihood, and 1, least squares for the mean
 CHUNK = 1024  # held-out rows that are looked at together
 MIN_GAIN = 1e-3  # nats per held-out row by which a look must be better for the search to go on
 
@@ -31,7 +38,7 @@ class Recipe:
     """How starts are optimised: what is compiled.
 
     Attributes:
-        model: of `strang.models`.
+        net: the network.
         batch_size: rows per step.
         rate: AdamW's learning rate.
         decay: its weight decay.
@@ -39,7 +46,7 @@ class Recipe:
         window: steps over which weights are averaged.
     """
 
-    model: Any
+    net: Net
     batch_size: int
     rate: float
     decay: float
@@ -63,11 +70,11 @@ class Search(NamedTuple):
     stale: jax.Array  # looks since it became clearly better
 
 
-def held_out(size: int, starts: int, fraction: float, most: int, seed: int) -> np.ndarray:
-    """Row numbers that each start does not learn from, sorted: (starts, rows)."""
-    count = min(max(1, round(fraction * size)), most, size - 1)
-    rng = np.random.default_rng(seed)
-    return np.stack([np.sort(rng.choice(size, count, replace=False)) for _ in range(starts)]).astype(np.uint32)
+def held_out(size: int, seed: int) -> np.ndarray:
+    """Numbers of the rows that no start learns from, sorted: a tenth, of few rows up to a fifth, of many 4,096."""
+    few = min(FEW_HELD_OUT, size // 5)
+    count = min(max(1, few, round(HELD_OUT * size)), MOST_HELD_OUT, size - 1)
+    return np.sort(np.random.default_rng(seed).choice(size, count, replace=False)).astype(np.uint32)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -82,36 +89,42 @@ def begin(recipe: Recipe, positions: Tree) -> Search:
 @partial(jax.jit, static_argnums=0)
 def advance(recipe: Recipe, data: Data, held, keys, search: Search) -> Search:
     """`recipe.every` steps of all starts, and a look at their held-out rows."""
-    look = partial(one_look, recipe, data, search.looks)
+    look = partial(one_look, recipe, data, search.looks, held)
     parts = search.position, search.optimiser, search.mean, search.best, search.loss, search.stale
-    return Search(search.looks + 1, *jax.vmap(look)(held, keys, *parts))
+    return Search(search.looks + 1, *jax.vmap(look)(keys, *parts))
 
 
 def one_look(recipe: Recipe, data: Data, looks, held, key, position, optimiser, mean, best, loss, stale):
     """The same for one start."""
     learnt = data.size - len(held)
 
-    def objective(position, rows):
-        return -log_likelihood(recipe.model, position, rows, None) / recipe.batch_size
-
     def step(i, carry):
         position, optimiser, mean = carry
         own = jax.random.fold_in(key, looks * recipe.every + i)
         numbers = learnt_number(jax.random.randint(own, (recipe.batch_size,), 0, learnt).astype(jnp.uint32), held)
-        gradient = jax.grad(objective)(position, data.take(numbers))
+        gradient = jax.grad(objective)(position, recipe.net, data.take(numbers))
         updates, optimiser = recipe.optimiser.update(gradient, optimiser, position)
         position = optax.apply_updates(position, updates)
         mean = jax.tree.map(lambda m, x: m + (x - m) / recipe.window, mean, position)
         return position, optimiser, mean
 
     position, optimiser, mean = jax.lax.fori_loop(0, recipe.every, step, (position, optimiser, mean))
-    losses = jnp.stack([held_out_loss(recipe.model, data, each, held) for each in (position, mean)])
+    losses = jnp.stack([held_out_loss(recipe.net.model, data, each, held) for each in (position, mean)])
     found = jnp.where(jnp.isnan(losses), jnp.inf, losses).min()
     better = found < loss
     chosen = jax.tree.map(lambda x, m: jnp.where(losses[1] <= losses[0], m, x), position, mean)
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), chosen, best)
     stale = jnp.where(found < loss - MIN_GAIN, 0, stale + 1)
     return position, optimiser, mean, best, jnp.minimum(found, loss), stale
+
+
+def objective(position: Tree, net: Net, rows: tuple) -> jax.Array:
+    """The mean over rows of their negative log likelihood; those of a number count by their noise to the power 2β."""
+    losses = -log_likelihoods(net.model, position, rows)
+    if net.output == "number":
+        noise = jax.lax.stop_gradient(forecast(net.output, net.outputs(position, rows[0])).sd)
+        losses *= noise ** (2 * BETA)
+    return jnp.mean(losses)
 
 
 def learnt_number(place, held):
@@ -153,9 +166,8 @@ def optimise(
     data: Data,
     positions: Tree,
     *,
+    held: np.ndarray,
     seed: int,
-    fraction: float,
-    most_rows: int,
     patience: int,
     most: int,
     deadline: float | None = None,
@@ -168,9 +180,8 @@ def optimise(
         recipe: how.
         data: rows, in memory or not.
         positions: where the search begins, leading with starts.
-        seed: of held-out rows and minibatches.
-        fraction: of rows that a start holds out.
-        most_rows: at most so many.
+        held: numbers of the rows that starts do not learn from, sorted.
+        seed: of minibatches.
         patience: looks without a better one after which it ends.
         most: looks at most.
         deadline: a time of `time.perf_counter` at which it ends.
@@ -178,7 +189,6 @@ def optimise(
         progress: whether to show a progress bar; None: on a terminal.
     """
     starts = jax.tree.leaves(positions)[0].shape[0]
-    held = held_out(data.size, starts, fraction, most_rows, seed)
     keys = jax.vmap(lambda k: jax.random.fold_in(jax.random.key(seed), k))(jnp.arange(starts))
     search = begin(recipe, positions)
     done = False
