@@ -1,6 +1,11 @@
 """Fits of networks: what they predict, what they say of themselves, how they go on after a kill."""
 
 import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import jax
@@ -12,8 +17,11 @@ from scipy.stats import norm
 from sklearn.base import clone
 
 import strang
-from strang.nn import estimator, local, network, predictive, sampling, saved, starts, tables
+from strang.nn import estimator, local, network, predictive, starts, tables
+from strang.storage.series import read_series
+from strang.storage.store import read_chain
 from strang.util.errors import InputError
+from strang.util.files import read_npz
 
 SMALL = {"hidden_layer_sizes": (6,), "starts": 2, "draws": 20, "steps": 100, "random_state": 0}
 
@@ -104,41 +112,81 @@ def test_pickles_and_clones(classifier):
     assert not hasattr(clone(classifier), "classes_")
 
 
-def test_a_stored_fit_is_read_and_a_stopped_one_goes_on_bit_for_bit(classifier, tmp_path, monkeypatch):
-    """The chains, and the optimiser, are stopped in the middle; then the same fit is asked for again."""
+def test_a_stored_fit_is_read_again(classifier):
     x, y = blobs()
-    same = clone(classifier).fit(x, y)  # from its folder
-    whole = jax.tree.leaves(classifier._fitted.draws)
-    for one, other in zip(jax.tree.leaves(same._fitted.draws), whole, strict=True):
+    same = clone(classifier).fit(x, y)
+    for one, other in zip(*(jax.tree.leaves(each._fitted.draws) for each in (same, classifier)), strict=True):
         np.testing.assert_array_equal(one, other)
+    assert clone(classifier).set_params(random_state=None)._seed(classifier.store) == 0  # it goes on with its seed
+    with pytest.raises(InputError, match="other data or settings"):
+        clone(classifier).fit(x**2, y)
+    with pytest.raises(InputError, match="other data or settings"):
+        clone(classifier).set_params(prior_sd=2.0).fit(x, y)
 
-    monkeypatch.setattr(saved, "SAVE_SECONDS", -1.0)
-    stopped, original = clone(classifier).set_params(store=tmp_path), saved.Folder.save
 
-    def kill(self, search, done):
-        original(self, search, done)
-        if int(search.looks) == 3:
-            raise KeyboardInterrupt
+SLOW_FIT = """
+import sys, time
+import numpy as np
+import strang
+from strang.nn import sampling, saved
+from strang.storage import store
+from strang.util.files import write_npz
 
-    monkeypatch.setattr(saved.Folder, "save", kill)
-    with pytest.raises(KeyboardInterrupt):
-        stopped.fit(x, y)
-    monkeypatch.setattr(saved.Folder, "save", original)
-    finish = sampling.finish
 
-    def half(job, progress, store=None, observer=None):
-        return finish(job if store is None else replace(job, steps=job.steps // 2), progress, store, observer)
+def slowly(path, arrays):
+    write_npz(path, arrays)
+    print(path.name, *(int(arrays[name]) for name in (".looks", ".step") if name in arrays), flush=True)
+    time.sleep(0.05)
 
-    monkeypatch.setattr(sampling, "finish", half)
-    assert stopped.fit(x, y)._fitted.draws_each == 10
-    monkeypatch.setattr(sampling, "finish", finish)
-    stopped.fit(x, y)
-    for one, other in zip(jax.tree.leaves(stopped._fitted.draws), whole, strict=True):
+
+saved.SAVE_SECONDS, saved.write_npz, store.write_npz = -1.0, slowly, slowly  # saves at every look
+sampling.Store = lambda folder, job, every: store.Store(folder, job, 5)
+x, y = (np.load(f"{sys.argv[1]}/{name}.npy") for name in "xy")
+getattr(strang, sys.argv[2])(**SETTINGS, store=sys.argv[1]).fit(x, y)
+"""
+
+
+def kill_fit(name: str, folder, file: str, wait: float) -> list[str]:
+    """Begin a fit, or go on with it, in a process that is killed some time after a file is there: what it saved."""
+    code = SLOW_FIT.replace("SETTINGS", repr(SMALL))
+    command = [sys.executable, "-c", code, str(folder), name]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (folder / file).exists():
+        time.sleep(0.002)
+    time.sleep(wait)
+    process.kill()
+    printed, errors = process.communicate()
+    assert process.returncode == -signal.SIGKILL, errors  # it was not at its end
+    return printed.splitlines()
+
+
+@pytest.mark.parametrize("name", ["BNNClassifier", "BNNRegressor"])
+def test_kills_do_not_show(name, request, tmp_path):
+    """SIGKILL while starts are optimised, then while chains are sampled, at random moments; each process goes on where
+    the one before was, and the last one predicts what a fit that was left alone does, bit for bit."""
+    whole = request.getfixturevalue({"BNNClassifier": "classifier", "BNNRegressor": "regressor"}[name])
+    rows, dice = {"BNNClassifier": blobs, "BNNRegressor": waves}[name], random.Random(0)
+    for letter, array in zip("xy", rows(), strict=True):
+        np.save(tmp_path / f"{letter}.npy", array)
+
+    kill_fit(name, tmp_path, "starts.npz", 0.4 * dice.random())
+    search = read_npz(tmp_path / "starts.npz", "")
+    assert not search["done"]
+    first, *_ = kill_fit(name, tmp_path, "chains/chain.npz", 0.4 * dice.random())
+    assert first == f"starts.npz {int(search['.looks']) + 1}"
+    reached = int(read_chain(tmp_path / "chains" / "chain.npz")[".step"])
+    assert 0 < reached < SMALL["steps"]
+
+    again = clone(whole).set_params(store=tmp_path).fit(*rows())
+    assert read_series(tmp_path / "chains")[-1]["since"] == reached
+    for one, other in zip(*(jax.tree.leaves(each._fitted.draws) for each in (again, whole)), strict=True):
         np.testing.assert_array_equal(one, other)
-    with pytest.raises(InputError, match="other data or settings"):
-        stopped.fit(x**2, y)
-    with pytest.raises(InputError, match="other data or settings"):
-        stopped.set_params(prior_sd=2.0).fit(x, y)
+    predict = "predict_proba" if name == "BNNClassifier" else "predict_quantiles"
+    x, _ = rows(seed=1)
+    np.testing.assert_array_equal(*(getattr(each, predict)(x) for each in (again, whole)))
+    np.testing.assert_array_equal(again.predict(x), whole.predict(x))
+    assert again.settings_ == whole.settings_
+    assert again.health_ == whole.health_
 
 
 def test_more_rows_go_on_from_where_the_chains_are(regressor, monkeypatch):

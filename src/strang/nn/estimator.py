@@ -1,6 +1,7 @@
 """`strang.BNNClassifier` and `strang.BNNRegressor`: Bayesian neural networks by scikit-learn's conventions."""
 
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from strang.nn.fitting import Fitted, continued, fit_network
 from strang.nn.network import Net, built_in, from_module, scaled
 from strang.nn.predictive import Code, mixture_moments, mixture_quantile, mixtures, probabilities
+from strang.nn.saved import stored
 from strang.nn.settings import settings_of
 from strang.nn.tables import is_path, opened, scaling_of
+from strang.util.compiled import keep_compiled_code
 from strang.util.errors import InputError
 
 
@@ -86,13 +89,14 @@ class _BNN(BaseEstimator):
         target = self._encoded(y, classes if not known else False)
         if seen is not None:
             x, target = np.concatenate([seen[0], x]), np.concatenate([seen[1], target])
-        self._fit(x, target, self._fitted if known else None, stored=False)
+        self._fit(x, target, self._fitted if known else None, keep=False)
         self._seen = x, target
         return self
 
-    def _fit(self, x: np.ndarray, target: np.ndarray, before: Fitted | None, stored: bool = True):
-        given = self.get_params(deep=False) | ({} if stored else {"store": None})
-        settings = settings_of(given, self._output, len(x), self._seed())
+    def _fit(self, x: np.ndarray, target: np.ndarray, before: Fitted | None, keep: bool = True):
+        keep_compiled_code()
+        given = self.get_params(deep=False) | ({} if keep else {"store": None})
+        settings = settings_of(given, self._output, len(x), self._seed(given["store"]))
         net = self._net(x)
         on_disk = isinstance(x, np.memmap)
         rows = x if on_disk else self._scaling(x)
@@ -122,8 +126,11 @@ class _BNN(BaseEstimator):
         sizes = np.ravel(np.asarray(self.hidden_layer_sizes, int)).tolist()
         return {"sizes": sizes, "activation": self.activation, "prior": self.prior, "prior_sd": self.prior_sd}
 
-    def _seed(self) -> int:
+    def _seed(self, store: Any) -> int:
         seed = self.random_state
+        if seed is None and store is not None:  # a fit goes on with the seed that it began with
+            known = stored(Path(store))
+            seed = known["seed"] if known else None
         return int(seed) if isinstance(seed, Integral) else int(check_random_state(seed).randint(2**31 - 1))
 
     def _checked(self, X, y, *, reset: bool):
@@ -143,6 +150,7 @@ class _BNN(BaseEstimator):
     def _forecast(self, X) -> tuple[Code, Any, Any, Any]:
         """What is needed to predict: code, draws, rows, and what standardises them."""
         check_is_fitted(self, "_fitted")
+        keep_compiled_code()
         x = opened(X) if is_path(X) else validate_data(self, X, reset=False, allow_nd=self.network is not None)
         net = self._net(np.asarray(x[:2]), self._built)
         return Code(net.outputs, net.output), self._fitted.flat_draws(), x, self._scaling
