@@ -1,7 +1,13 @@
 """Fits of networks: what they predict, what they say of themselves, how they go on after a kill."""
 
 import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +18,12 @@ from scipy.stats import norm
 from sklearn.base import clone
 
 import strang
-from strang.nn import estimator, local, network, predictive, sampling, saved, starts, tables
+from strang.models import bnn
+from strang.nn import estimator, fitting, local, network, predictive, sampling, starts, tables, temperature
+from strang.storage.series import read_series
+from strang.storage.store import read_chain
 from strang.util.errors import InputError
+from strang.util.files import read_npz
 
 SMALL = {"hidden_layer_sizes": (6,), "starts": 2, "draws": 20, "steps": 100, "random_state": 0}
 
@@ -87,7 +97,9 @@ def test_moments_and_quantiles_are_those_of_the_mixture(regressor):
 def test_a_fit_says_what_it_chose_and_how_it_is(classifier):
     assert classifier.settings_["batches"] == "all rows at every step"
     assert classifier.settings_["draws"] == 40
-    assert classifier.settings_["temperature"] == 0.03
+    tried = classifier.settings_["held_out_nll_by_temperature"]
+    assert tuple(tried) == temperature.TEMPERATURES
+    assert classifier.settings_["temperature"] == min(tried, key=tried.get)
     health = classifier.health_
     assert set(health.temperature) == {"layer 0", "layer 1"}
     assert all(0.5 < value < 1.5 for value in health.temperature.values())
@@ -104,41 +116,84 @@ def test_pickles_and_clones(classifier):
     assert not hasattr(clone(classifier), "classes_")
 
 
-def test_a_stored_fit_is_read_and_a_stopped_one_goes_on_bit_for_bit(classifier, tmp_path, monkeypatch):
-    """The chains, and the optimiser, are stopped in the middle; then the same fit is asked for again."""
+def test_a_stored_fit_is_read_again(classifier):
     x, y = blobs()
-    same = clone(classifier).fit(x, y)  # from its folder
-    whole = jax.tree.leaves(classifier._fitted.draws)
-    for one, other in zip(jax.tree.leaves(same._fitted.draws), whole, strict=True):
+    same = clone(classifier).fit(x, y)
+    for one, other in zip(*(jax.tree.leaves(each._fitted.draws) for each in (same, classifier)), strict=True):
         np.testing.assert_array_equal(one, other)
+    assert clone(classifier).set_params(random_state=None)._seed(classifier.store) == 0  # it goes on with its seed
+    with pytest.raises(InputError, match="other data or settings"):
+        clone(classifier).fit(x**2, y)
+    with pytest.raises(InputError, match="other data or settings"):
+        clone(classifier).set_params(prior_sd=2.0).fit(x, y)
 
-    monkeypatch.setattr(saved, "SAVE_SECONDS", -1.0)
-    stopped, original = clone(classifier).set_params(store=tmp_path), saved.Folder.save
 
-    def kill(self, search, done):
-        original(self, search, done)
-        if int(search.looks) == 3:
-            raise KeyboardInterrupt
+SLOW_FIT = """
+import sys, time
+import numpy as np
+import strang
+from strang.nn import sampling, saved
+from strang.storage import store
+from strang.util.files import write_npz
 
-    monkeypatch.setattr(saved.Folder, "save", kill)
-    with pytest.raises(KeyboardInterrupt):
-        stopped.fit(x, y)
-    monkeypatch.setattr(saved.Folder, "save", original)
-    finish = sampling.finish
 
-    def half(job, progress, store=None, observer=None):
-        return finish(job if store is None else replace(job, steps=job.steps // 2), progress, store, observer)
+def slowly(path, arrays):
+    write_npz(path, arrays)
+    print(path.name, *(int(arrays[name]) for name in (".looks", ".step") if name in arrays), flush=True)
+    time.sleep(0.05 if path.name == sys.argv[3] else 0)  # there is time to kill it
 
-    monkeypatch.setattr(sampling, "finish", half)
-    assert stopped.fit(x, y)._fitted.draws_each == 10
-    monkeypatch.setattr(sampling, "finish", finish)
-    stopped.fit(x, y)
-    for one, other in zip(jax.tree.leaves(stopped._fitted.draws), whole, strict=True):
+
+saved.SAVE_SECONDS, saved.write_npz, store.write_npz = -1.0, slowly, slowly  # saves at every look
+sampling.Store = lambda folder, job, every: store.Store(folder, job, 5)
+x, y = (np.load(f"{sys.argv[1]}/{name}.npy") for name in "xy")
+getattr(strang, sys.argv[2])(**SETTINGS, store=sys.argv[1]).fit(x, y)
+"""
+
+
+def kill_fit(name: str, folder, file: str, wait: float) -> list[str]:
+    """Begin a fit, or go on with it, in a process that is killed some time after a file is there: what it saved."""
+    code = SLOW_FIT.replace("SETTINGS", repr(SMALL))
+    command = [sys.executable, "-c", code, str(folder), name, file.rpartition("/")[2]]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (folder / file).exists():
+        time.sleep(0.002)
+    time.sleep(wait)
+    process.kill()
+    printed, errors = process.communicate()
+    assert process.returncode == -signal.SIGKILL, errors  # it was not at its end
+    return printed.splitlines()
+
+
+@pytest.mark.parametrize(("name", "kills"), [("BNNClassifier", 2), ("BNNRegressor", 1)])
+def test_kills_do_not_show(name, kills, request, tmp_path):
+    """SIGKILL while starts are optimised, of one of the two, then while chains are sampled, at random moments; each
+    process goes on where the one before was, and the last one predicts what a fit that was left alone does, bit for
+    bit."""
+    whole = request.getfixturevalue({"BNNClassifier": "classifier", "BNNRegressor": "regressor"}[name])
+    rows, dice, looks = {"BNNClassifier": blobs, "BNNRegressor": waves}[name], random.Random(0), 0
+    for letter, array in zip("xy", rows(), strict=True):
+        np.save(tmp_path / f"{letter}.npy", array)
+
+    if kills == 2:
+        kill_fit(name, tmp_path, "starts.npz", 0.4 * dice.random())
+        search = read_npz(tmp_path / "starts.npz", "")
+        assert not search["done"]
+        looks = int(search[".looks"])
+    first, *_ = kill_fit(name, tmp_path, "chains/chain.npz", 0.4 * dice.random())
+    assert first == f"starts.npz {looks + 1}"
+    reached = int(read_chain(tmp_path / "chains" / "chain.npz")[".step"])
+    assert 0 < reached < SMALL["steps"]
+
+    again = clone(whole).set_params(store=tmp_path).fit(*rows())
+    assert read_series(tmp_path / "chains")[-1]["since"] == reached
+    for one, other in zip(*(jax.tree.leaves(each._fitted.draws) for each in (again, whole)), strict=True):
         np.testing.assert_array_equal(one, other)
-    with pytest.raises(InputError, match="other data or settings"):
-        stopped.fit(x**2, y)
-    with pytest.raises(InputError, match="other data or settings"):
-        stopped.set_params(prior_sd=2.0).fit(x, y)
+    predict = "predict_proba" if name == "BNNClassifier" else "predict_quantiles"
+    x, _ = rows(seed=1)
+    np.testing.assert_array_equal(*(getattr(each, predict)(x) for each in (again, whole)))
+    np.testing.assert_array_equal(again.predict(x), whole.predict(x))
+    assert again.settings_ == whole.settings_
+    assert again.health_ == whole.health_
 
 
 def test_more_rows_go_on_from_where_the_chains_are(regressor, monkeypatch):
@@ -172,48 +227,70 @@ def test_rows_on_disk_are_those_in_memory(regressor, tmp_path):
     np.testing.assert_allclose(scaling.spread, memory.spread)
 
 
-@pytest.mark.parametrize(
-    ("x", "y", "text"),
-    [
-        (np.full((4, 2), np.nan), [0, 1, 0, 1], "contains NaN"),
-        (np.ones((4, 2)), [1, 1, 1, 1], "contains only one class"),
-        (np.array([["a", "b"]] * 4), [0, 1, 0, 1], "could not convert string to float|dtype='numeric'"),
-        (np.ones((4, 2)), [0.5, 1.2, 3.4, 0.1], "Unknown label type"),
-    ],
-)
-def test_bad_rows_in_scikit_learn_s_words(x, y, text):
-    with pytest.raises(ValueError, match=text):
-        strang.BNNClassifier(**SMALL).fit(x, y)
-
-
-def test_a_class_that_was_not_there_at_first(classifier):
-    x, y = blobs()
-    with pytest.raises(ValueError, match=r"previously unseen labels: \['z'\]"):
-        clone(classifier)._encoded(np.array(["z"]), ["a", "b"])
-    with pytest.raises(InputError, match="activation 'step' is unknown"):
-        strang.BNNClassifier(activation="step").fit(x, y)
-    with pytest.raises(InputError, match="temperature is -1"):
-        strang.BNNClassifier(temperature=-1).fit(x, y)
-
-
-def test_a_constant_target_and_a_constant_column():
+def test_a_constant_target_is_predicted(regressor, monkeypatch):
+    """As scikit-learn's regressors do, without a word; and a constant column is none to divide by. The prior is that of
+    the other fit, whose programs then serve."""
+    x, y = waves()
+    monkeypatch.setattr(fitting, "prior_from_starts", lambda starts: regressor._fitted.prior_sd)
+    mean, sd = clone(regressor).fit(x, np.full_like(y, 7e3)).predict(x, return_std=True)
+    np.testing.assert_allclose(mean, 7e3, atol=0.1)
+    assert (sd < 0.5).all()
     scaling = tables.scaling_of(np.column_stack([np.full(5, 1e6), np.arange(5.0)]))
     np.testing.assert_allclose(scaling.spread, [1, np.sqrt(2)])
-    model = strang.BNNRegressor()
-    np.testing.assert_array_equal(model._encoded(np.full(4, 7.0), None), np.zeros(4))
-    assert model._target == (7.0, 1.0)
 
 
 # The parts.
 
 
 def test_held_out_rows_are_not_learnt_from():
-    held = starts.held_out(50, 3, 0.2, 100, seed=0)
-    assert held.shape == (3, 10)
-    assert not np.array_equal(held[0], held[1])
-    for each in held:
-        learnt = starts.learnt_number(jnp.arange(40, dtype=jnp.uint32), jnp.asarray(each))
-        assert sorted([*each.tolist(), *learnt.tolist()]) == list(range(50))
+    assert [len(starts.held_out(size, 0)) for size in (2, 50, 1000, 10**6)] == [1, 10, 100, 4096]
+    held = starts.held_out(50, seed=0)
+    learnt = starts.learnt_number(jnp.arange(40, dtype=jnp.uint32), jnp.asarray(held))
+    assert sorted([*held.tolist(), *learnt.tolist()]) == list(range(50))
+
+
+@pytest.mark.parametrize(("slope", "best"), [(0.5, 1.0), (2.0, 0.1)])
+def test_the_temperature_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_from(slope, best, monkeypatch):
+    """In place of chains: logits that are the surer the colder; labels are as sure as one of them says. Chains see the
+    other rows only, and those that diverged do not count."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 1)).astype(np.float32)
+    y = (rng.random(4000) < 1 / (1 + np.exp(-slope * x[:, 0]))).astype(np.int32)
+    held, seen = np.arange(0, 4000, 2), []
+
+    def outputs(position, x):
+        return jnp.concatenate([jnp.zeros_like(x), position * x], 1)
+
+    def sampled(net, data, settled, plan, probe, **kwargs):
+        sure = {1.0: 0.5, 0.1: 2.0}
+        draws = np.array([sure[t] for t in plan.temperature], np.float32)[:, None] * np.ones((1, 5), np.float32)
+        alive = np.arange(4) % 2 == 0
+        return SimpleNamespace(samples=np.where(alive[:, None], draws, np.nan), alive=alive)
+
+    monkeypatch.setattr(temperature, "settle", lambda net, data, everything, starts, plan, probe, **kwargs: None)
+    monkeypatch.setattr(temperature, "sample", sampled)
+    net = network.Net(None, "classes", outputs, None)
+    plan = sampling.Plan(steps=40, settling=20, draws=20, temperature=1.0, seed=0)
+
+    def data_of(rows, batch_size):
+        seen.append(rows)
+
+    chosen, tried = temperature.chosen_temperature(net, (x, y), held, np.zeros(2), plan, None, data_of)
+    assert chosen == best == min(tried, key=tried.get)
+    assert all(np.array_equal(rows[0], x[1::2]) for rows in seen)
+
+
+def test_rows_of_a_number_count_by_their_noise():
+    """The gradient of the mean at β = 1/2 is that of Σ σ (y − μ)² / 2σ²: a row of twice the noise pulls half as much,
+    where under the likelihood it would be a quarter."""
+    net = network.built_in((1, 2), output="number", activation="tanh", prior="normal", prior_sd=1.0)
+    rows = jnp.zeros((1, 1)), jnp.ones(1)
+    pulls = []
+    for noise in (1.0, 2.0):
+        raw = jnp.log(jnp.expm1(noise - bnn.MIN_NOISE))
+        position = ({"weights": jnp.zeros((1, 2)), "biases": jnp.array([0.0, raw])},)
+        pulls.append(jax.grad(starts.objective)(position, net, rows)[0]["biases"][0])
+    assert pulls[1] / pulls[0] == pytest.approx(0.5, rel=1e-5)
 
 
 def test_coordinates_have_unit_curvature_in_the_stiffest_direction():

@@ -225,7 +225,7 @@ def test_the_position_that_is_averaged_is_looked_at(factor, order):
     """The base of SGLD's state is right here, and its position is not."""
 
     def shifted(dynamics, state, h, gradient, noise):
-        moved = strang.SGLD.steps["euler"](dynamics, state, h, gradient, noise)
+        moved = strang.SGLD.steps["euler"].function(dynamics, state, h, gradient, noise)
         return moved._replace(position=factor * moved.position)
 
     step = strang.Step("shifted", shifted, order=1, gradients=1, noises=1)

@@ -19,7 +19,7 @@ from strang.nn.sampling import Settled
 from strang.nn.settings import Settings
 from strang.nn.starts import Search
 from strang.util.errors import InputError
-from strang.util.files import damaged, read_npz, replace_file, write_npz
+from strang.util.files import damaged, read_npz, remove_leftovers, replace_file, write_npz
 from strang.util.trees import Tree
 
 SAVE_SECONDS = 10.0
@@ -32,18 +32,13 @@ class Folder:
 
     def __init__(self, path: Path, settings: Settings, rows: tuple[np.ndarray, np.ndarray]):
         self.path, self.saved = path, time.monotonic()
-        mark = mark_of(settings, rows)
-        file = path / "fit.json"
-        if file.exists():
-            try:
-                known = json.loads(file.read_text())["mark"]
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise damaged(file, error, ANEW) from None
-            if known != mark:
-                raise InputError(f"{path} holds a fit of other data or settings; write another folder, or delete it.")
-        else:
+        mark, known = mark_of(settings, rows), stored(path)
+        if known is None:
             path.mkdir(parents=True, exist_ok=True)
-            replace_file(file, json.dumps({"mark": mark}).encode())
+            replace_file(path / "fit.json", json.dumps({"mark": mark, "seed": settings.seed}).encode())
+        elif known["mark"] != mark:
+            raise InputError(f"{path} holds a fit of other data or settings; write another folder, or delete it.")
+        remove_leftovers(path, "fit.json", "starts.npz", "settled.npz")
 
     def load(self, like: Search) -> tuple[Search, bool]:
         """The search that was saved, or this one, and whether it is over."""
@@ -92,6 +87,18 @@ class Folder:
         heat = {f"heat {name}": value for name, value in settled.heat.items()}
         arrays = {name: np.asarray(value) for name, value in {**numbers, **heat}.items()}
         write_npz(self.path / "settled.npz", {**named(settled.frame.coordinates), **arrays})
+
+
+def stored(path: Path) -> dict[str, Any] | None:
+    """The mark and the seed of the fit that a folder holds; None where it holds none."""
+    file = path / "fit.json"
+    if not file.exists():
+        return None
+    try:
+        known = json.loads(file.read_text())
+        return {"mark": str(known["mark"]), "seed": int(known["seed"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise damaged(file, error, ANEW) from None
 
 
 def named(tree: Any) -> dict[str, np.ndarray]:

@@ -1,6 +1,7 @@
 """What an estimator chooses where its user says nothing."""
 
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -71,15 +72,23 @@ def name_of(value: Any) -> str:
     return getattr(value, "__qualname__", type(value).__qualname__)
 
 
+def positive(name: str, value: Any) -> None:
+    """Raises unless it is a positive, finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < float("inf"):
+        raise InputError(f"{name} is {value!r}; write a positive number.")
+
+
 def settings_of(given: dict[str, Any], output: str, rows: int, seed: int) -> Settings:
     """The settings of a fit of so many rows, from an estimator's arguments."""
     steps = STEPS if given["steps"] is None else whole("steps", given["steps"], 2)
     temperature = given["temperature"]
     if temperature is None and output != "classes":
         temperature = 1.0
-    for name, value in (("temperature", temperature), ("learning_rate", given["learning_rate"])):
-        if value is not None and not value > 0:
-            raise InputError(f"{name} is {value}; write a positive number.")
+    if temperature is not None:
+        positive("temperature", temperature)
+    positive("learning_rate", given["learning_rate"])
+    if given["seconds"] is not None:
+        positive("seconds", given["seconds"])
     batch = given["batch_size"]
     if batch is None:
         batch = None if rows <= FULL_ROWS else -(-rows // SWEEP)
@@ -88,6 +97,8 @@ def settings_of(given: dict[str, Any], output: str, rows: int, seed: int) -> Set
         batch = None if batch >= rows else batch
     learnt = min(BATCH, max(1, rows // 2))
     store = given["store"]
+    if not isinstance(store, str | Path | None):
+        raise InputError(f"store is {store!r}; write the path of a folder.")
     return Settings(
         output=output,
         network=described(given),

@@ -1,9 +1,12 @@
-"""Inputs of an estimator: arrays, or `.npy` files that stay on disk, with the mean and spread of each column."""
+"""Inputs of an estimator: arrays, or `.npy` files that stay on disk, with the mean and spread of each column. Both are
+checked as scikit-learn checks arrays, and refused in its words."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils import assert_all_finite, check_consistent_length
+from sklearn.utils.validation import column_or_1d, validate_data
 
 from strang.util.errors import InputError
 
@@ -17,6 +20,7 @@ class Scaling(NamedTuple):
     spread: np.ndarray
 
     def __call__(self, x: Any) -> np.ndarray:
+        assert_all_finite(np.asarray(x), input_name="X")  # rows of a file were not looked at yet
         return ((np.asarray(x, float) - self.centre) / self.spread).astype(np.float32)
 
 
@@ -24,15 +28,53 @@ def is_path(x: Any) -> bool:
     return isinstance(x, str | Path)
 
 
-def opened(path: str | Path) -> np.ndarray:
+def opened(path: str | Path, axes: int = 2, kinds: str = "fiu") -> np.ndarray:
     """A `.npy` file of rows as an array that stays on disk."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as a .npy file ({error}); write one with numpy.save.") from None
-    if array.ndim < 2 or array.dtype.kind not in "fiu":
+    if array.ndim < axes or array.dtype.kind not in kinds:
         raise InputError(f"{path} has shape {array.shape} and dtype {array.dtype}; it must hold rows of numbers.")
     return array
+
+
+def checked(estimator: Any, X: Any, y: Any, *, reset: bool, allow_nd: bool, y_numeric: bool) -> tuple[Any, Any]:
+    """The rows and targets of a fit; `reset` where their columns are new to the estimator."""
+    name = type(estimator).__name__
+    if y is None:
+        raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
+    y = opened(y, 1, "fiubU") if is_path(y) else y
+    if not is_path(X):
+        least = 2 if reset else 1
+        checks = {"reset": reset, "allow_nd": allow_nd, "y_numeric": y_numeric, "ensure_min_samples": least}
+        x, y = validate_data(estimator, X, y, **checks)
+        return np.asarray(x), column_or_1d(y, warn=True)
+    x, y = opened(X), column_or_1d(y, warn=True)
+    check_rows(name, x, 2)
+    check_consistent_length(x, y)
+    assert_all_finite(y, input_name="y")
+    estimator.n_features_in_ = x.shape[1]
+    return x, y
+
+
+def checked_rows(estimator: Any, X: Any, *, allow_nd: bool) -> Any:
+    """Rows that are to be predicted; those of a file are looked at for numbers that are not finite as they are read."""
+    if not is_path(X):
+        return validate_data(estimator, X, reset=False, allow_nd=allow_nd)
+    x, name, wanted = opened(X), type(estimator).__name__, estimator.n_features_in_
+    check_rows(name, x, 1)
+    if x.shape[1] != wanted:
+        raise ValueError(f"X has {x.shape[1]} features, but {name} is expecting {wanted} features as input.")
+    return x
+
+
+def check_rows(name: str, x: np.ndarray, least: int) -> None:
+    """Raises where there are too few rows."""
+    if len(x) < least:
+        raise ValueError(
+            f"Found array with {len(x)} sample(s) (shape={x.shape}) while a minimum of {least} is required by {name}."
+        )
 
 
 def scaling_of(x: np.ndarray) -> Scaling:
@@ -43,8 +85,7 @@ def scaling_of(x: np.ndarray) -> Scaling:
     shift = np.asarray(x[:length], float).mean(axes)  # few digits are lost
     for start in range(0, len(x), length):
         part = np.asarray(x[start : start + length], float) - shift
-        if not np.isfinite(part).all():
-            raise InputError("X has a number that is not finite; leave out such rows, or fill them in.")
+        assert_all_finite(part, input_name="X")
         total, square, count = total + part.sum(axes), square + (part**2).sum(axes), count + part[..., 0].size
     mean = total / count
     variance = np.maximum(square / count - mean**2, 0.0)

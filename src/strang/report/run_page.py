@@ -233,7 +233,7 @@ def tuning_sections(lines: list[str], trials: list[dict[str, Any]]) -> list[Sect
     """What was chosen before the run, and the step sizes of its pilot runs."""
     first, *others = [line for line in lines if not line.startswith("  ")]
     panels = []
-    if trials:
+    if len(trials) > 1:  # one is told in the table
         points = [{"x": k + 1, "exact": trial["step_size"]} for k, trial in enumerate(trials)]
         biases = [
             {"x": k + 1, "value": trial["bias"], "se": trial["bias_error"]}
@@ -250,8 +250,13 @@ def tuning_sections(lines: list[str], trials: list[dict[str, Any]]) -> list[Sect
 
 def settings_section(heading: str, values: dict[str, Any]) -> Section:
     """Names and values as a table."""
-    rows = [[k, v if isinstance(v, int | float | str | None) else str(v)] for k, v in values.items()]
+    rows = [[k, v if isinstance(v, int | float | str | None) else shortened(str(v))] for k, v in values.items()]
     return Section(heading, tables=[Table("", ["name", "value"], rows)])
+
+
+def shortened(text: str, most: int = 400) -> str:
+    """The text, cut where it is a list of thousands."""
+    return text if len(text) <= most else f"{text[:most]} ... ({len(text):,} characters)"
 
 
 def setting_table(run: Run) -> Table:

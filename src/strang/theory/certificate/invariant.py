@@ -50,7 +50,8 @@ def invariant_order(step: Any, dynamics: Any, batch_order: str = "full") -> int 
     if not is_linear(step, dynamics, maps, h):
         return None
     variance = float(getattr(dynamics, "gradient_noise", 0.0)) or 1.0
-    error = second_moment(maps, deviations(kind, variance), not (kind.full or kind.permuted)) - 1
+    true = float(getattr(dynamics, "temperature", 1.0))
+    error = second_moment(maps, deviations(kind, variance), not (kind.full or kind.permuted)) / true - 1
     if np.abs(error).max() < 1e-10:
         return "exact"
     parts = np.abs(taylor(error, h, 12)) * size ** np.arange(13)
