@@ -249,7 +249,7 @@ def test_held_out_rows_are_not_learnt_from():
     assert sorted([*held.tolist(), *learnt.tolist()]) == list(range(50))
 
 
-@pytest.mark.parametrize(("slope", "best"), [(0.5, 1.0), (2.0, 0.1)])
+@pytest.mark.parametrize(("slope", "best"), [(0.5, 1.0), (2.0, 0.2), (20.0, 0.03)])
 def test_the_temperature_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_from(slope, best, monkeypatch):
     """In place of chains: logits that are the surer the colder; labels are as sure as one of them says. Chains see the
     other rows only, and those that diverged do not count."""
@@ -262,9 +262,9 @@ def test_the_temperature_is_that_of_the_best_forecast_of_rows_that_nothing_learn
         return jnp.concatenate([jnp.zeros_like(x), position * x], 1)
 
     def sampled(net, data, settled, plan, probe, **kwargs):
-        sure = {1.0: 0.5, 0.1: 2.0}
+        sure = {1.0: 0.5, 0.2: 2.0, 0.03: 20.0}
         draws = np.array([sure[t] for t in plan.temperature], np.float32)[:, None] * np.ones((1, 5), np.float32)
-        alive = np.arange(4) % 2 == 0
+        alive = np.arange(6) % 2 == 0
         return SimpleNamespace(samples=np.where(alive[:, None], draws, np.nan), alive=alive)
 
     monkeypatch.setattr(temperature, "settle", lambda net, data, everything, starts, plan, probe, **kwargs: None)

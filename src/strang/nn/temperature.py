@@ -16,7 +16,7 @@ from strang.nn.predictive import Code, probabilities
 from strang.nn.sampling import Plan, Probe, sample, settle
 from strang.util.trees import Tree
 
-TEMPERATURES = (1.0, 0.1)  # colder chains freeze where they start, or go down to where labels are repeated
+TEMPERATURES = (1.0, 0.2, 0.03)  # colder chains freeze where they start, or go down to where labels are repeated
 PILOT = 2  # of the steps of a fit, the part that pilot chains make
 MOST_NUMBERS = 1 << 28  # of inputs that are copied
 
