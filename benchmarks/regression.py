@@ -181,13 +181,15 @@ def logistic(small: bool) -> None:
         ess = min(each["ess"] for name, each in theirs["summary"].items() if name in ours.encoding.names)
         gradients = theirs["gradients"] * 400 / ess
         one = gradient_seconds(ours)
-        took = gradients * one
+        tuning = theirs["tuning_gradients"] / 4
         print(
-            f"  NUTS on {cut:,} rows: {theirs['gradients']:,} gradients for {ess:.0f} effective draws after warm-up; "
-            f"so {gradients:,.0f} for 400, at {one:.3f} s each for all rows: {took:,.0f} s without its warm-up "
-            f"(extrapolated), {took / seconds:.0f} times as long",
-            flush=True,
+            f"  NUTS on {cut:,} rows: {theirs['gradients']:,} gradients for {ess:.0f} effective draws, after "
+            f"{tuning:,.0f} of warm-up per chain; so {gradients:,.0f} for 400, at {one:.3f} s each for all rows. "
+            "Extrapolated, in seconds and in times of ours:"
         )
+        for what, count in {"without warm-up": 0, "one chain": 1, "four chains, which R-hat needs": 4}.items():
+            took = (gradients + count * tuning) * one
+            print(f"    {what}: {took:,.0f} s, {took / seconds:.0f} times", flush=True)
 
 
 def gradient_seconds(ours) -> float:

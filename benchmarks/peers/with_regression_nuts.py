@@ -104,7 +104,9 @@ started = time.perf_counter()
 kernel = NUTS(model, dense_mass=not about["groups"], target_accept_prob=0.95 if about["groups"] else 0.8,
               init_strategy=numpyro.infer.init_to_median)  # fmt: skip
 mcmc = MCMC(kernel, num_warmup=warmup, num_samples=draws, num_chains=4, chain_method="sequential", progress_bar=False)
-mcmc.run(jax.random.key(0), extra_fields=("num_steps", "diverging"))
+mcmc.warmup(jax.random.key(0), extra_fields=("num_steps",), collect_warmup=True)
+tuning = int(mcmc.get_extra_fields()["num_steps"].sum())
+mcmc.run(mcmc.post_warmup_state.rng_key, extra_fields=("num_steps", "diverging"))
 seconds = time.perf_counter() - started
 found = mcmc.get_samples(group_by_chain=True)
 summary = {}
@@ -118,5 +120,6 @@ for name, values in found.items():
 fields = mcmc.get_extra_fields()
 print(json.dumps({
     "summary": summary, "seconds": seconds, "gradients": int(fields["num_steps"].sum()),
+    "tuning_gradients": tuning,
     "diverging": int(fields["diverging"].sum()),
 }))  # fmt: skip
