@@ -33,7 +33,7 @@ def chosen_temperature(
     deadline: float | None = None,
     progress: bool | None = None,
 ) -> tuple[float, dict[float, float]]:
-    """The temperature whose forecast of held-out rows is best.
+    """The warmest temperature whose forecast of held-out rows is, within a standard error, as good as the best.
 
     Args:
         net: the network, of classes.
@@ -66,13 +66,13 @@ def chosen_temperature(
     data, everything = data_of(known, plan.batch_size), data_of(known, None)
     settled = settle(net, data, everything, each, pilot, probe, deadline=deadline, progress=progress)
     run = sample(net, data, settled, pilot, probe, deadline=deadline, progress=progress)
-    losses = []
+    losses = []  # of each temperature, row by row
     for k in range(len(TEMPERATURES)):
         alive = k * count + np.flatnonzero(run.alive[k * count : (k + 1) * count])
         draws = jax.tree.map(lambda leaf, own=alive: np.asarray(leaf)[own].reshape(-1, *leaf.shape[2:]), run.samples)
         losses.append(held_out_losses(net, draws, np.asarray(x[held]), np.asarray(y[held])))
     means = {t: float(np.mean(each)) for t, each in zip(TEMPERATURES, losses, strict=True)}
-    return min(TEMPERATURES, key=lambda t: means[t]), means
+    return warmest(np.stack(losses)), means
 
 
 def held_out_losses(net: Net, draws: Tree, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -81,3 +81,19 @@ def held_out_losses(net: Net, draws: Tree, x: np.ndarray, y: np.ndarray) -> np.n
         return np.full(len(y), np.inf)
     found = probabilities(Code(net.outputs, net.output), draws, x, lambda rows: np.asarray(rows, np.float32))
     return -np.log(np.maximum(found[np.arange(len(y)), y], np.finfo(np.float32).tiny))
+
+
+def warmest(losses: np.ndarray) -> float:
+    """The first temperature whose losses, row by row, exceed those of the best by no more than a standard error of the
+    difference: a cold forecast that is wrong costs more than a warm one that is right.
+
+    >>> warmest(np.array([[0.2, 0.2, 0.3], [0.1, 0.1, 0.1], [0.0, 0.0, 3.0]]))
+    0.2
+    """
+    finite = np.isfinite(losses).all(1)
+    if not finite.any():
+        return TEMPERATURES[0]
+    best = losses[np.argmin(np.where(finite, losses.mean(1), np.inf))]
+    excess = np.where(finite[:, None], losses, 1e30) - best
+    error = excess.std(1, ddof=1) / np.sqrt(losses.shape[1]) if losses.shape[1] > 1 else np.zeros(len(losses))
+    return TEMPERATURES[int(np.argmax(finite & (excess.mean(1) <= error)))]
