@@ -46,7 +46,7 @@ def least_squares(net, rows, settings, before=None) -> Fitted:
     position = ({"weights": found[:-1].astype(np.float32), "biases": found[-1].astype(np.float32)},)
     draws = jax.tree.map(lambda leaf: leaf[None, None], position)
     first = jax.tree.map(lambda leaf: leaf[0], draws)
-    return Fitted(draws, first, first, HEALTH, np.zeros(1), 1, 0.1, 1.0)
+    return Fitted(draws, first, first, HEALTH, np.zeros(1), 1, 0.1, 1.0, 1.0, {})
 
 
 @pytest.fixture
