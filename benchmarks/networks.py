@@ -29,10 +29,10 @@ from sklearn.model_selection import train_test_split
 import strang
 from strang.calibration import NormalMixture, score
 from strang.nn.fitting import WEIGHT_DECAY, data_of
+from strang.nn.pilots import PILOT
 from strang.nn.predictive import mean_probabilities, normals
 from strang.nn.settings import settings_of
 from strang.nn.starts import Recipe, held_out, optimise
-from strang.nn.temperature import PILOT, TEMPERATURES
 
 WHEEL, SUM = (
     "sklearn_contrib_bde-1.0.2-py3-none-any.whl",
@@ -126,11 +126,10 @@ def ensemble_scores(estimator, positions, x, y) -> dict[str, float]:
 
 def trained_longer(estimator, x, y):
     """An ensemble of as many members, trained with as many gradients of rows as the estimator used in all."""
-    settings = settings_of(estimator.get_params(deep=False), estimator._output, len(x), estimator._seed())
+    settings = settings_of(estimator.get_params(deep=False), estimator._output, len(x), estimator._seed(None))
     net, rows = estimator._net(x), (estimator._scaling(x), estimator._encoded(y, False))
     made = settings.steps + settings.settling
-    if estimator._fitted.pilot:
-        made += len(TEMPERATURES) * made // PILOT
+    made += len(estimator._fitted.pilot) * made // PILOT
     sampled = made * (settings.batch_size or len(x))
     steps = estimator._fitted.search_steps + sampled // settings.optimiser_batch
     recipe = Recipe(
@@ -145,8 +144,8 @@ def trained_longer(estimator, x, y):
     ).best  # fmt: skip
 
 
-def compare(make, split, seeds: int) -> dict[str, list[dict[str, float]]]:
-    """All methods on the same splits."""
+def compare(make, split, seeds: int, longer: bool = True) -> dict[str, list[dict[str, float]]]:
+    """All methods on the same splits; with `longer` also an ensemble that was given as many gradients."""
     found: dict[str, list[dict[str, float]]] = {}
     for seed in range(seeds):
         x, x_test, y, y_test = split(seed)
@@ -154,15 +153,16 @@ def compare(make, split, seeds: int) -> dict[str, list[dict[str, float]]]:
         estimator = make(seed).fit(x, y)
         seconds = time.perf_counter() - started
         one = jax.tree.map(lambda leaf: leaf[:1], estimator._fitted.starts)
-        longer = trained_longer(estimator, x, y)
         chain = jax.tree.map(lambda leaf: leaf[0], estimator._fitted.draws)
         rows = {
             "Bayesian network": scores(estimator, x_test, y_test) | {"seconds": seconds},
-            "ensemble, as many gradients": ensemble_scores(estimator, longer, x_test, y_test),
             "ensemble of the starts": ensemble_scores(estimator, estimator._fitted.starts, x_test, y_test),
             "one chain": ensemble_scores(estimator, chain, x_test, y_test),
             "one network": ensemble_scores(estimator, one, x_test, y_test),
         }
+        if longer:
+            positions = trained_longer(estimator, x, y)
+            rows["ensemble, as many gradients"] = ensemble_scores(estimator, positions, x_test, y_test)
         for name, row in rows.items():
             found.setdefault(name, []).append(row)
             print(f"  seed {seed} {name:28}", {k: round(v, 4) for k, v in row.items()}, flush=True)
@@ -210,12 +210,12 @@ def own_split(load):
 
 def regression(name: str, folder: Path, seeds: int):
     load = {"airfoil": airfoil, "bike": bike}[name]
-    settings = {"airfoil": {"starts": 8, "steps": 24_000}, "bike": {"starts": 4, "steps": 8_000}}[name]
+    settings = {"airfoil": {"starts": 8, "steps": 40_000}, "bike": {"starts": 4, "steps": 8_000}}[name]
 
     def make(seed):
         return strang.BNNRegressor((16,) * 4, activation="tanh", prior_sd=4.0, random_state=seed, **settings)
 
-    found = summary(name, compare(make, published_split(lambda: load(folder)), seeds))
+    found = summary(name, compare(make, published_split(lambda: load(folder)), seeds, longer=False))
     print(f"  bde, published: RMSE {PUBLISHED[name]['rmse']}, NLL {PUBLISHED[name]['nll']} (not run here)")
     return found
 

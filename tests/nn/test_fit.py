@@ -19,7 +19,7 @@ from sklearn.base import clone
 
 import strang
 from strang.models import bnn
-from strang.nn import estimator, fitting, local, network, predictive, sampling, starts, tables, temperature
+from strang.nn import estimator, local, network, pilots, predictive, sampling, starts, tables
 from strang.storage.series import read_series
 from strang.storage.store import read_chain
 from strang.util.errors import InputError
@@ -97,9 +97,10 @@ def test_moments_and_quantiles_are_those_of_the_mixture(regressor):
 def test_a_fit_says_what_it_chose_and_how_it_is(classifier):
     assert classifier.settings_["batches"] == "all rows at every step"
     assert classifier.settings_["draws"] == 40
-    tried = classifier.settings_["held_out_nll_by_temperature"]
-    assert tuple(tried) == temperature.TEMPERATURES
-    assert classifier.settings_["temperature"] >= min(tried, key=tried.get)
+    tried = classifier.settings_["held_out_nll_of_pilots"]
+    assert list(tried) == [str(each) for each in pilots.choices(False, None)]
+    assert classifier.settings_["temperature"] in pilots.TEMPERATURES
+    assert classifier.settings_["prior_sd"] in pilots.PRIORS
     health = classifier.health_
     assert set(health.temperature) == {"layer 0", "layer 1"}
     assert all(0.5 < value < 1.5 for value in health.temperature.values())
@@ -227,11 +228,9 @@ def test_rows_on_disk_are_those_in_memory(regressor, tmp_path):
     np.testing.assert_allclose(scaling.spread, memory.spread)
 
 
-def test_a_constant_target_is_predicted(regressor, monkeypatch):
-    """As scikit-learn's regressors do, without a word; and a constant column is none to divide by. The prior is that of
-    the other fit, whose programs then serve."""
+def test_a_constant_target_is_predicted(regressor):
+    """As scikit-learn's regressors do, without a word; and a constant column is none to divide by."""
     x, y = waves()
-    monkeypatch.setattr(fitting, "prior_from_starts", lambda starts: regressor._fitted.prior_sd)
     mean, sd = clone(regressor).fit(x, np.full_like(y, 7e3)).predict(x, return_std=True)
     np.testing.assert_allclose(mean, 7e3, atol=0.1)
     assert (sd < 0.5).all()
@@ -249,10 +248,10 @@ def test_held_out_rows_are_not_learnt_from():
     assert sorted([*held.tolist(), *learnt.tolist()]) == list(range(50))
 
 
-@pytest.mark.parametrize(("slope", "best"), [(0.5, 1.0), (2.0, 0.2), (20.0, 0.03)])
-def test_the_temperature_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_from(slope, best, monkeypatch):
-    """In place of chains: logits that are the surer the colder; labels are as sure as one of them says. Chains see the
-    other rows only, and those that diverged do not count."""
+@pytest.mark.parametrize(("slope", "best"), [(0.5, (1.0, 1.0)), (2.0, (1.0, 0.2)), (20.0, (4.0, 0.03))])
+def test_the_choice_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_from(slope, best, monkeypatch):
+    """In place of chains: logits that are the surer the colder and the wider; labels are as sure as one of them says.
+    Chains see the other rows only, and those that diverged do not count."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(4000, 1)).astype(np.float32)
     y = (rng.random(4000) < 1 / (1 + np.exp(-slope * x[:, 0]))).astype(np.int32)
@@ -262,22 +261,38 @@ def test_the_temperature_is_that_of_the_best_forecast_of_rows_that_nothing_learn
         return jnp.concatenate([jnp.zeros_like(x), position * x], 1)
 
     def sampled(net, data, settled, plan, probe, **kwargs):
-        sure = {1.0: 0.5, 0.2: 2.0, 0.03: 20.0}
-        draws = np.array([sure[t] for t in plan.temperature], np.float32)[:, None] * np.ones((1, 5), np.float32)
+        sure = {1.0: 0.5, 0.2: 2.0, 0.03: 7.0}
+        each = np.array([sure[t] * (3 if net.model == 4.0 else 1) for t in plan.temperature], np.float32)
         alive = np.arange(6) % 2 == 0
-        return SimpleNamespace(samples=np.where(alive[:, None], draws, np.nan), alive=alive)
+        return SimpleNamespace(samples=np.where(alive[:, None], each[:, None] * np.ones((1, 5)), np.nan), alive=alive)
 
-    monkeypatch.setattr(temperature, "settle", lambda net, data, everything, starts, plan, probe, **kwargs: None)
-    monkeypatch.setattr(temperature, "sample", sampled)
+    monkeypatch.setattr(pilots, "settle", lambda *args, **kwargs: None)
+    monkeypatch.setattr(pilots, "sample", sampled)
     net = network.Net(None, "classes", outputs, None)
+    net = replace(net, with_prior=lambda sd: replace(net, model=sd))
     plan = sampling.Plan(steps=40, settling=20, draws=20, temperature=1.0, seed=0)
 
     def data_of(rows, batch_size):
         seen.append(rows)
 
-    chosen, tried = temperature.chosen_temperature(net, (x, y), held, np.zeros(2), plan, None, data_of)
-    assert chosen == best == min(tried, key=tried.get)
+    compared = pilots.choices(False, None)
+    chosen, tried = pilots.choose(net, (x, y), held, np.zeros(2), plan, x[:3], compared, data_of)
+    assert chosen == best
+    assert str(chosen) == min(tried, key=tried.get)
     assert all(np.array_equal(rows[0], x[1::2]) for rows in seen)
+    given = pilots.choices(True, 0.5)
+    assert pilots.choose(net, (x, y), held, np.zeros(2), plan, x[:3], given, data_of) == (given[0], {})
+
+
+def test_forecasts_of_numbers_are_scored_as_mixtures():
+    def outputs(position, x):
+        return jnp.concatenate([position * x, jnp.full_like(x, np.log(np.expm1(1 - bnn.MIN_NOISE)))], 1)
+
+    x, y = np.array([[1.0], [2.0]], np.float32), np.array([0.5, 3.0])
+    net = network.Net(None, "number", outputs, None)
+    found = pilots.held_out_losses(net, np.array([0.0, 1.0], np.float32), x, y)
+    wanted = -np.log((norm.pdf(y) + norm.pdf(y, loc=x[:, 0])) / 2)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 def test_rows_of_a_number_count_by_their_noise():

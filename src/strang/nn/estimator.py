@@ -159,8 +159,7 @@ class BNNClassifier(ClassifierMixin, _BNN):
         activation (str or function, default "silu"): `silu`, `tanh`, `gelu`, `relu`, or a function.
         prior (str, default "normal"): `normal`, `student-t` or `laplace`.
         prior_sd (float, tuple or None, default None): scale of a bias, and of a weight times the square root of its
-            layer's inputs; or one per layer. None: from how far the optimised starts went, from 1 to 5; 2 for a
-            module.
+            layer's inputs; or one per layer. None: 1 or 4, whichever forecasts held-out rows better; 2 for a module.
         temperature (float or None, default None): T of the density exp(−U/T) that is sampled; None: 1, the posterior,
             or for classes 0.2 or 0.03 where that forecasts held-out rows better.
         network (module or None, default None): a module of Flax NNX or Equinox in place of layers of units, or a

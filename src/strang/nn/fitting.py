@@ -10,12 +10,12 @@ import numpy as np
 
 from strang.data.batches import Data, arrays, files
 from strang.nn.health import Health, health_of
-from strang.nn.network import Net, prior_from_starts
-from strang.nn.sampling import WORD, Plan, Probe, probe_of, sample, settle
+from strang.nn.network import Net
+from strang.nn.pilots import Choice, choices, choose, with_prior
+from strang.nn.sampling import WORD, Plan, probe_of, sample, settle
 from strang.nn.saved import Folder
 from strang.nn.settings import LOOKS, PATIENCE, Settings
 from strang.nn.starts import Recipe, Search, held_out, optimise
-from strang.nn.temperature import chosen_temperature
 from strang.util.errors import InputError
 from strang.util.trees import Tree
 
@@ -45,8 +45,8 @@ class Fitted:
     step_size: float
     friction: float
     temperature: float
-    pilot: dict[float, float]  # the held-out negative log likelihood at each temperature, where it was chosen by that
-    prior_sd: tuple[float, ...] | None = None  # of each layer, where it was chosen
+    pilot: dict[str, float]  # the held-out negative log likelihood of each choice, where one was made
+    prior_sd: float | None = None  # where it was chosen
     integrator: str = WORD
 
     @property
@@ -79,15 +79,12 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
         starts, losses, made = found.best, np.asarray(found.loss, float), int(found.looks) * settings.every
     else:
         starts, losses, made = before.positions, before.held_out_nll, 0
-    prior = None
-    if net.with_prior is not None:
-        prior = prior_from_starts(starts) if before is None else before.prior_sd
-        net = net.with_prior(prior)
     chosen = np.linspace(0, settings.rows - 1, min(PROBED, settings.rows)).round().astype(int)
-    probe = probe_of(net, np.asarray(rows[0][chosen], np.float32))
+    probed = np.asarray(rows[0][chosen], np.float32)
     plan = Plan(settings.steps, settings.settling, settings.draws, 1.0, settings.seed, settings.batch_size)
-    temperature, pilot = temperature_of(net, rows, held, starts, plan, probe, settings, begun, before, folder)
-    plan = replace(plan, temperature=temperature)
+    choice, pilot = choice_of(net, rows, held, starts, plan, probed, settings, begun, before, folder)
+    net, plan = with_prior(net, choice.prior_sd), replace(plan, temperature=choice.temperature)
+    probe = probe_of(net, probed)
     settled = None if folder is None else folder.load_settled(starts)
     if settled is None:
         until = moment(settings, begun, SETTLED)
@@ -112,9 +109,9 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
         search_steps=made,
         step_size=settled.step_size,
         friction=settled.friction,
-        temperature=temperature,
+        temperature=choice.temperature,
         pilot=pilot,
-        prior_sd=prior,
+        prior_sd=choice.prior_sd,
     )
 
 
@@ -123,32 +120,31 @@ def moment(settings: Settings, begun: float, part: float) -> float | None:
     return None if settings.seconds is None else begun + part * settings.seconds
 
 
-def temperature_of(
+def choice_of(
     net: Net,
     rows: tuple[np.ndarray, np.ndarray],
     held: np.ndarray,
     starts: Tree,
     plan: Plan,
-    probe: Probe,
+    probed: np.ndarray,
     settings: Settings,
     begun: float,
     before: Any,
     folder: Folder | None,
-) -> tuple[float, dict[float, float]]:
-    """The temperature that was asked for, or that of the fit before, or the one that held-out rows ask for; and what
-    pilot chains had there."""
-    if settings.temperature is not None:
-        return settings.temperature, {}
+) -> tuple[Choice, dict[str, float]]:
+    """The prior's scale and the temperature: as asked for, or those of the fit before, or by what pilot chains forecast
+    of held-out rows; and that."""
     if before is not None:
-        return before.temperature, before.pilot
-    found = None if folder is None else folder.load_temperature()
+        return Choice(before.prior_sd, before.temperature), before.pilot
+    found = None if folder is None else folder.load_choice()
     if found is None:
+        compared = choices(net.with_prior is None, settings.temperature)
         until = moment(settings, begun, PILOTED)
-        found = chosen_temperature(
-            net, rows, held, starts, plan, probe, data_of, deadline=until, progress=settings.progress
+        found = choose(
+            net, rows, held, starts, plan, probed, compared, data_of, deadline=until, progress=settings.progress
         )
         if folder is not None:
-            folder.save_temperature(*found)
+            folder.save_choice(*found)
     return found
 
 

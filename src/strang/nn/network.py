@@ -21,7 +21,6 @@ ACTIVATIONS: dict[str, Callable] = {
     "gelu": jax.nn.gelu,
     "relu": jax.nn.relu,
 }
-PRIOR_RANGE = (1.0, 5.0)  # of the scale of a layer's prior where it is found from starts
 MODULE_PRIOR = 2.0
 
 
@@ -34,8 +33,7 @@ class Net:
         output: `classes` or `number`.
         outputs: a function of (position, x), the last layer's outputs for many rows.
         starts: a function from one `jax.random` key per start to random positions, which lead with starts.
-        with_prior: a function from the scale of each layer's prior to the same network with that; None where the prior
-            is given.
+        with_prior: a function from the scale of the prior to the same network with that; None where it is given.
     """
 
     model: Any
@@ -58,7 +56,7 @@ class Logits:
 def built_in(
     widths: tuple[int, ...], *, output: str, activation: str | Callable, prior: str, prior_sd: float | tuple | None
 ) -> Net:
-    """Layers of units; without a scale of the prior it is to be found from optimised starts."""
+    """Layers of units; without a scale of the prior it is to be chosen."""
     if not callable(activation) and activation not in ACTIVATIONS:
         raise choose("activation", activation, ACTIVATIONS)
     function = activation if callable(activation) else ACTIVATIONS[activation]
@@ -66,22 +64,7 @@ def built_in(
     net = Net(model, output, Logits(model), jax.vmap(model.init))
     if prior_sd is not None:
         return net
-    return replace(net, with_prior=lambda sds: replace(net, model=replace(model, prior_sd=sds)))
-
-
-def prior_from_starts(starts: Tree) -> tuple[float, ...]:
-    """A scale of the prior for each layer, from how far optimised starts of a built-in network went before held-out
-    rows stopped them: r³, where r is their weights' root mean square relative to that of random ones; a rule of thumb.
-
-    >>> prior_from_starts(({"weights": jnp.full((1, 4, 2), 0.75), "biases": jnp.zeros((1, 2))},))
-    (3.4,)
-    """
-    ratios = [
-        float(np.sqrt(np.mean(np.square(np.asarray(layer["weights"], float))) * layer["weights"].shape[1]))
-        for layer in starts
-    ]
-    low, high = PRIOR_RANGE
-    return tuple(float(f"{np.clip(ratio**3, low, high):.2g}") for ratio in ratios)  # few digits: few compilations
+    return replace(net, with_prior=lambda sd: replace(net, model=replace(model, prior_sd=sd)))
 
 
 def from_module(network: Any, *, output: str, outputs: int, prior_sd: float | None, x: np.ndarray) -> Net:
@@ -133,7 +116,7 @@ def scaled(net: Net, centre: np.ndarray, spread: np.ndarray) -> Net:
         net,
         model=model,
         outputs=lambda position, x: net.outputs(position, (x - centre) / spread),
-        with_prior=None if refine is None else lambda sds: scaled(refine(sds), centre, spread),
+        with_prior=None if refine is None else lambda sd: scaled(refine(sd), centre, spread),
     )
 
 

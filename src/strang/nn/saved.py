@@ -1,5 +1,5 @@
 """The folder of a fit: `fit.json` says which fit, `starts.npz` how far the optimiser is,
-`temperature.npz` what pilot chains found, `settled.npz` where the
+`choice.npz` what pilot chains found, `settled.npz` where the
 averaged part begins, and `chains/` is the run itself. After a kill the same fit goes on from there, bit for bit."""
 
 import hashlib
@@ -15,6 +15,7 @@ import numpy as np
 
 from strang.coordinates import Diagonal
 from strang.nn.local import Frame
+from strang.nn.pilots import Choice
 from strang.nn.sampling import Settled
 from strang.nn.settings import Settings
 from strang.nn.starts import Search
@@ -54,21 +55,24 @@ class Folder:
             write_npz(self.path / "starts.npz", {**named(search), "done": np.asarray(done)})
             self.saved = time.monotonic()
 
-    def load_temperature(self) -> tuple[float, dict[float, float]] | None:
-        """The temperature and what pilot chains had, if they were run."""
-        file = self.path / "temperature.npz"
+    def load_choice(self) -> tuple[Choice, dict[str, float]] | None:
+        """What pilot chains chose, and what they had, if they were run."""
+        file = self.path / "choice.npz"
         if not file.exists():
             return None
         found = read_npz(file, ANEW)
         try:
-            return float(found["chosen"]), dict(zip(found["tried"].tolist(), found["losses"].tolist(), strict=True))
+            prior, temperature = map(float, found["chosen"])
+            losses = dict(zip(found["names"].tolist(), found["losses"].tolist(), strict=True))
         except (KeyError, TypeError, ValueError) as error:
             raise damaged(file, error, ANEW) from None
+        return Choice(None if np.isnan(prior) else prior, temperature), losses
 
-    def save_temperature(self, chosen: float, tried: dict[float, float]) -> None:
-        """Keep the temperature."""
-        columns = {"chosen": chosen, "tried": list(tried), "losses": list(tried.values())}
-        write_npz(self.path / "temperature.npz", {name: np.asarray(value, float) for name, value in columns.items()})
+    def save_choice(self, choice: Choice, losses: dict[str, float]) -> None:
+        """Keep what pilot chains chose."""
+        chosen = np.array([np.nan if choice.prior_sd is None else choice.prior_sd, choice.temperature])
+        columns = {"names": np.array(list(losses), str), "losses": np.array(list(losses.values()), float)}
+        write_npz(self.path / "choice.npz", {"chosen": chosen, **columns})
 
     def load_settled(self, like: Tree) -> Settled | None:
         """Where the averaged part begins, if that is known."""

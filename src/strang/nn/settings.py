@@ -49,7 +49,7 @@ class Settings:
             "step_size": fitted.step_size,
             "friction": fitted.friction,
             "temperature": fitted.temperature,
-            **({"held_out_nll_by_temperature": fitted.pilot} if fitted.pilot else {}),
+            **({"held_out_nll_of_pilots": fitted.pilot} if fitted.pilot else {}),
             "prior_sd": fitted.prior_sd or self.network,
             "settling_steps": self.settling,
             "steps": self.steps,
