@@ -129,7 +129,7 @@ def trained_longer(estimator, x, y):
     settings = settings_of(estimator.get_params(deep=False), estimator._output, len(x), estimator._seed(None))
     net, rows = estimator._net(x), (estimator._scaling(x), estimator._encoded(y, False))
     made = settings.steps + settings.settling
-    made += len(estimator._fitted.pilot) * made // PILOT
+    made += len(estimator._fitted.pilot) * (settings.steps // PILOT + settings.settling)
     sampled = made * (settings.batch_size or len(x))
     steps = estimator._fitted.search_steps + sampled // settings.optimiser_batch
     recipe = Recipe(

@@ -248,7 +248,7 @@ def test_held_out_rows_are_not_learnt_from():
     assert sorted([*held.tolist(), *learnt.tolist()]) == list(range(50))
 
 
-@pytest.mark.parametrize(("slope", "best"), [(0.5, (1.0, 1.0)), (2.0, (1.0, 0.2)), (20.0, (4.0, 0.03))])
+@pytest.mark.parametrize(("slope", "best"), [(0.5, (1.0, 1.0)), (1.5, (4.0, 1.0)), (20.0, (4.0, 0.03))])
 def test_the_choice_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_from(slope, best, monkeypatch):
     """In place of chains: logits that are the surer the colder and the wider; labels are as sure as one of them says.
     Chains see the other rows only, and those that diverged do not count."""
@@ -263,7 +263,7 @@ def test_the_choice_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_fro
     def sampled(net, data, settled, plan, probe, **kwargs):
         sure = {1.0: 0.5, 0.2: 2.0, 0.03: 7.0}
         each = np.array([sure[t] * (3 if net.model == 4.0 else 1) for t in plan.temperature], np.float32)
-        alive = np.arange(6) % 2 == 0
+        alive = np.arange(len(each)) % 2 == 0
         return SimpleNamespace(samples=np.where(alive[:, None], each[:, None] * np.ones((1, 5)), np.nan), alive=alive)
 
     monkeypatch.setattr(pilots, "settle", lambda *args, **kwargs: None)

@@ -22,7 +22,7 @@ from strang.util.trees import Tree
 
 PRIORS = (1.0, 4.0)
 TEMPERATURES = (1.0, 0.2, 0.03)  # colder chains freeze where they start, or go down to where labels are repeated
-PILOT = 2  # of the steps of a fit, the part that pilot chains make
+PILOT = 4  # of the averaged steps of a fit, the part that pilot chains make; they settle for as long
 MOST_NUMBERS = 1 << 28  # of inputs that are copied
 TIE = 0.5  # standard errors of the difference from the best within which the first is taken
 
@@ -39,9 +39,17 @@ class Choice(NamedTuple):
 
 
 def choices(prior_given: bool, temperature: float | None) -> list[Choice]:
-    """What is to be compared, the warmer ones first; only one where all was given."""
+    """What is to be compared, the warmer ones first; only one where all was given. A narrow prior is for noisy rows,
+    where cold chains have no place.
+
+    >>> [tuple(each) for each in choices(False, None)]
+    [(1.0, 1.0), (4.0, 1.0), (4.0, 0.2), (4.0, 0.03)]
+    """
     temperatures = TEMPERATURES if temperature is None else (temperature,)
-    return [Choice(prior, t) for t in temperatures for prior in ((None,) if prior_given else PRIORS)]
+    if prior_given:
+        return [Choice(None, t) for t in temperatures]
+    narrow, wide = PRIORS
+    return [Choice(narrow, temperatures[0]), *(Choice(wide, t) for t in temperatures)]
 
 
 def choose(
@@ -80,27 +88,25 @@ def choose(
     learnt = np.setdiff1d(np.arange(len(x)), held)
     known = np.asarray(x[learnt]), np.asarray(y[learnt])
     data, everything = data_of(known, plan.batch_size), data_of(known, None)
-    temperatures = list(dict.fromkeys(each.temperature for each in compared))
     count = len(jax.tree.leaves(starts)[0])
-    positions = jax.tree.map(lambda leaf: np.concatenate([np.asarray(leaf)] * len(temperatures)), starts)
-    pilot = replace(
-        plan,
-        steps=max(2, plan.steps // PILOT // 2),
-        settling=max(1, plan.settling // PILOT),
-        draws=max(1, plan.draws // PILOT // 2),
-        temperature=tuple(np.repeat(temperatures, count).tolist()),
-    )
     losses = {}
     for prior in dict.fromkeys(each.prior_sd for each in compared):
-        own = with_prior(net, prior)
+        own, together = with_prior(net, prior), [each for each in compared if each.prior_sd == prior]
+        pilot = replace(
+            plan,
+            steps=max(2, plan.steps // PILOT),
+            draws=max(1, plan.draws // PILOT),
+            temperature=tuple(np.repeat([each.temperature for each in together], count).tolist()),
+        )
+        which = np.tile(np.arange(count), len(together))
+        positions = jax.tree.map(lambda leaf, which=which: np.asarray(leaf)[which], starts)
         probe = probe_of(own, probed)
         settled = settle(own, data, everything, positions, pilot, probe, deadline=deadline, progress=progress)
         run = sample(own, data, settled, pilot, probe, deadline=deadline, progress=progress)
-        for k, temperature in enumerate(temperatures):
+        for k, each in enumerate(together):
             alive = k * count + np.flatnonzero(run.alive[k * count : (k + 1) * count])
             draws = jax.tree.map(lambda leaf, of=alive: np.asarray(leaf)[of].reshape(-1, *leaf.shape[2:]), run.samples)
-            found = held_out_losses(own, draws, np.asarray(x[held]), np.asarray(y[held]))
-            losses[Choice(prior, temperature)] = found
+            losses[each] = held_out_losses(own, draws, np.asarray(x[held]), np.asarray(y[held]))
     table = np.stack([losses[each] for each in compared])
     means = {str(each): float(loss) for each, loss in zip(compared, table.mean(1), strict=True)}
     return compared[first_of_the_best(table)], means
