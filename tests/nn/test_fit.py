@@ -108,6 +108,8 @@ def test_a_fit_says_what_it_chose_and_how_it_is(classifier):
     assert min(health.moved) > 0
     assert np.isfinite([health.rhat, health.rhat_within, health.bias, health.bias_error]).all()
     assert "temperature (should be 1): layer 0" in str(health)
+    assert "CHAINS HAVE NOT SETTLED" in str(replace(health, rhat_within=1.2))
+    assert "SETTLED" not in str(replace(health, rhat_within=1.05))
 
 
 def test_pickles_and_clones(classifier):

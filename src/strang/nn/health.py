@@ -9,6 +9,8 @@ from strang.nn.sampling import layer_heat
 from strang.run.result import Run
 from strang.util.trees import Tree
 
+SETTLED = 1.1  # R-hat within chains beyond which they are said not to have settled
+
 
 @dataclass(frozen=True)
 class Health:
@@ -43,6 +45,11 @@ class Health:
                 f"R-hat of predictions: {self.rhat:.3g} between starts, {self.rhat_within:.3g} within chains",
                 f"moved by {', '.join(f'{part:.2g}' for part in self.moved)} of the starts' lengths",
                 f"bias of predictions: at most {self.bias:.2g} ± {self.bias_error:.2g} of their standard deviations",
+                *(
+                    ["CHAINS HAVE NOT SETTLED: more steps= would change predictions"]
+                    if self.rhat_within > SETTLED
+                    else []
+                ),
                 *([f"{self.diverged} chains diverged and are left out"] if self.diverged else []),
             ]
         )
