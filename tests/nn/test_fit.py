@@ -19,7 +19,7 @@ from sklearn.base import clone
 
 import strang
 from strang.models import bnn
-from strang.nn import estimator, local, network, pilots, predictive, sampling, starts, tables
+from strang.nn import estimator, fitting, local, network, pilots, predictive, sampling, scales, starts, tables
 from strang.storage.series import read_series
 from strang.storage.store import read_chain
 from strang.util.errors import InputError
@@ -66,7 +66,8 @@ def test_predictions_are_means_over_all_draws(classifier):
     model, rows = classifier._net(x).model, classifier._scaling(x)
     draws = classifier._fitted.draws
     assert jax.tree.leaves(draws)[0].shape[:2] == (2, 20)
-    np.testing.assert_allclose(classifier.predict_proba(x), model.predict(draws, rows), rtol=1e-5, atol=1e-7)
+    plain = jax.vmap(jax.vmap(scales.LearntScales(model, 1).network))(draws)
+    np.testing.assert_allclose(classifier.predict_proba(x), model.predict(plain, rows), rtol=1e-5, atol=1e-7)
 
 
 def test_numbers_are_learnt_with_their_noise(regressor):
@@ -97,10 +98,9 @@ def test_moments_and_quantiles_are_those_of_the_mixture(regressor):
 def test_a_fit_says_what_it_chose_and_how_it_is(classifier):
     assert classifier.settings_["batches"] == "all rows at every step"
     assert classifier.settings_["draws"] == 40
-    tried = classifier.settings_["held_out_nll_of_pilots"]
-    assert list(tried) == [str(each) for each in pilots.choices(False, None)]
+    assert tuple(classifier.settings_["held_out_nll_of_temperatures"]) == pilots.TEMPERATURES
     assert classifier.settings_["temperature"] in pilots.TEMPERATURES
-    assert classifier.settings_["prior_sd"] in pilots.PRIORS
+    assert set(classifier.settings_["prior_sd"]) == {"layer 0", "layer 1"}
     health = classifier.health_
     assert set(health.temperature) == {"layer 0", "layer 1"}
     assert all(0.5 < value < 1.5 for value in health.temperature.values())
@@ -205,7 +205,8 @@ def test_more_rows_go_on_from_where_the_chains_are(regressor, monkeypatch):
     model = clone(regressor).set_params(steps=20, draws=5, starts=1)
 
     def random_weights(net, rows, settings):
-        positions = jax.tree.map(np.asarray, net.starts(jax.random.split(jax.random.key(3), 1)))
+        positions = net.starts(jax.random.split(jax.random.key(3), 1))
+        positions = jax.tree.map(np.asarray, jax.vmap(net.model.lifted)(positions))
         return replace(regressor._fitted, positions=positions)
 
     monkeypatch.setattr(estimator, "fit_network", random_weights)
@@ -250,10 +251,10 @@ def test_held_out_rows_are_not_learnt_from():
     assert sorted([*held.tolist(), *learnt.tolist()]) == list(range(50))
 
 
-@pytest.mark.parametrize(("slope", "best"), [(0.5, (1.0, 1.0)), (1.5, (4.0, 1.0)), (20.0, (4.0, 0.03))])
+@pytest.mark.parametrize(("slope", "best"), [(0.5, 1.0), (20.0, 0.1)])
 def test_the_choice_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_from(slope, best, monkeypatch):
-    """In place of chains: logits that are the surer the colder and the wider; labels are as sure as one of them says.
-    Chains see the other rows only, and those that diverged do not count."""
+    """In place of chains: logits that are the surer the colder they are; labels are as sure as one of them says. Chains
+    see the other rows only, and those that diverged do not count."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(4000, 1)).astype(np.float32)
     y = (rng.random(4000) < 1 / (1 + np.exp(-slope * x[:, 0]))).astype(np.int32)
@@ -263,27 +264,51 @@ def test_the_choice_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_fro
         return jnp.concatenate([jnp.zeros_like(x), position * x], 1)
 
     def sampled(net, data, settled, plan, probe, **kwargs):
-        sure = {1.0: 0.5, 0.2: 2.0, 0.03: 7.0}
-        each = np.array([sure[t] * (3 if net.model == 4.0 else 1) for t in plan.temperature], np.float32)
+        sure = {1.0: 0.5, 0.1: 7.0}
+        each = np.array([sure[t] for t in plan.temperature], np.float32)
         alive = np.arange(len(each)) % 2 == 0
         return SimpleNamespace(samples=np.where(alive[:, None], each[:, None] * np.ones((1, 5)), np.nan), alive=alive)
 
     monkeypatch.setattr(pilots, "settle", lambda *args, **kwargs: None)
     monkeypatch.setattr(pilots, "sample", sampled)
+    monkeypatch.setattr(pilots, "data_of", lambda rows, batch_size: seen.append(rows))
     net = network.Net(None, "classes", outputs, None)
-    net = replace(net, with_prior=lambda sd: replace(net, model=sd))
     plan = sampling.Plan(steps=40, settling=20, draws=20, temperature=1.0, seed=0)
-
-    def data_of(rows, batch_size):
-        seen.append(rows)
-
-    compared = pilots.choices(False, None)
-    chosen, tried = pilots.choose(net, (x, y), held, np.zeros(2), plan, x[:3], compared, data_of)
-    assert chosen == best
-    assert str(chosen) == min(tried, key=tried.get)
+    given = {"temperature": None, "seconds": None, "progress": False}
+    chosen, tried = fitting.chosen_temperature(
+        net, (x, y), held, np.zeros(2), plan, None, SimpleNamespace(**given), 0.0, None
+    )
+    assert chosen == best == min(tried, key=tried.get)  # here they are clearly apart
     assert all(np.array_equal(rows[0], x[1::2]) for rows in seen)
-    given = pilots.choices(True, 0.5)
-    assert pilots.choose(net, (x, y), held, np.zeros(2), plan, x[:3], given, data_of) == (given[0], {})
+
+
+def test_learnt_scales_are_a_change_of_variables():
+    """Positions give the network's own arrays and likelihood back; the prior is that of u times a log-normal one, and
+    layers without weights have no scale. Scales move while chains settle and stay from then on."""
+    model = strang.models.BNN((2, 3, 2))
+    learnt = scales.LearntScales(model, rows=25)
+    network_ = model.init(jax.random.key(0))
+    position = learnt.lifted(network_)
+    assert set(position["log_scale"]) == {"layer 0", "layer 1"}
+    moved = {**position, "log_scale": {"layer 0": jnp.log(3.0), "layer 1": jnp.log(scales.MEDIAN)}}
+    for one, other in zip(*map(jax.tree.leaves, (learnt.network(position), network_)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    row = jnp.ones(2), 1
+    larger = ({k: x * 3 / scales.MEDIAN for k, x in network_[0].items()}, network_[1])
+    assert learnt.log_likelihood(moved, row) == pytest.approx(float(model.log_likelihood(larger, row)), rel=1e-5)
+    change = learnt.log_prior(moved) - learnt.log_prior(position)
+    wanted = norm.logpdf(np.log(3 / scales.MEDIAN), 0, scales.SPREAD) - norm.logpdf(0, 0, scales.SPREAD)
+    assert float(change) == pytest.approx(wanted, rel=1e-4)
+    assert scales.layers({"norm": {"scale": np.ones(3)}, "out": {"kernel": np.ones((3, 2)), "bias": np.ones(2)}}) == [
+        "out"
+    ]
+
+
+def test_scales_stay_once_chains_have_settled(classifier):
+    draws = classifier._fitted.draws["log_scale"]
+    for name, each in draws.items():
+        assert each.std(1).max() < 1e-6
+        assert np.abs(each[:, 0] - np.log(scales.MEDIAN)).max() > 1e-3, name  # they had moved before
 
 
 def test_forecasts_of_numbers_are_scored_as_mixtures():

@@ -14,6 +14,7 @@ from strang.nn.fitting import Fitted, continued, fit_network
 from strang.nn.network import Net, built_in, from_module, scaled
 from strang.nn.predictive import Code, mixture_moments, mixture_quantile, mixtures, probabilities
 from strang.nn.saved import stored
+from strang.nn.scales import with_learnt_scales
 from strang.nn.settings import settings_of
 from strang.nn.tables import checked, checked_rows, is_path, scaling_of
 from strang.util.compiled import keep_compiled_code
@@ -102,6 +103,7 @@ class _BNN(BaseEstimator):
         rows = x if on_disk else self._scaling(x)
         # The network sees standardised inputs, or standardises them itself where they stay on disk.
         sampled = scaled(net, *(part.astype(np.float32) for part in self._scaling)) if on_disk else net
+        sampled = sampled if self.prior_sd is not None else with_learnt_scales(sampled, len(x))
         run = fit_network if before is None else continued(before)
         fitted = run(sampled, (rows, target), settings)
         self._fitted, self._built = fitted, self._arguments()
@@ -144,6 +146,7 @@ class _BNN(BaseEstimator):
         keep_compiled_code()
         x = checked_rows(self, X, allow_nd=self.network is not None)
         net = self._net(np.asarray(x[:2]), self._built)
+        net = net if self._built["prior_sd"] is not None else with_learnt_scales(net, 1)
         return Code(net.outputs, net.output), self._fitted.flat_draws(), x, self._scaling
 
 
@@ -159,9 +162,9 @@ class BNNClassifier(ClassifierMixin, _BNN):
         activation (str or function, default "silu"): `silu`, `tanh`, `gelu`, `relu`, or a function.
         prior (str, default "normal"): `normal`, `student-t` or `laplace`.
         prior_sd (float, tuple or None, default None): scale of a bias, and of a weight times the square root of its
-            layer's inputs; or one per layer. None: 1 or 4, whichever forecasts held-out rows better; 2 for a module.
+            layer's inputs; or one per layer. None: each layer's scale is learnt, as part of the posterior.
         temperature (float or None, default None): T of the density exp(−U/T) that is sampled; None: 1, the posterior,
-            or for classes 0.2 or 0.03 where that forecasts held-out rows better.
+            or for classes 0.1 where that forecasts held-out rows better.
         network (module or None, default None): a module of Flax NNX or Equinox in place of layers of units, or a
             function from a `jax.random` key to one.
         starts (int, default 4): starts, each with a chain.

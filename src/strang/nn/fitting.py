@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from strang.data.batches import Data, arrays, files
+from strang.data.batches import Data
 from strang.nn.health import Health, health_of
 from strang.nn.network import Net
-from strang.nn.pilots import Choice, choices, choose, with_prior
-from strang.nn.sampling import WORD, Plan, probe_of, sample, settle
+from strang.nn.pilots import MOST_NUMBERS, TEMPERATURES, choose
+from strang.nn.sampling import WORD, Plan, Probe, data_of, probe_of, sample, settle
 from strang.nn.saved import Folder
 from strang.nn.settings import LOOKS, PATIENCE, Settings
 from strang.nn.starts import Recipe, Search, held_out, optimise
@@ -45,26 +45,22 @@ class Fitted:
     step_size: float
     friction: float
     temperature: float
-    pilot: dict[str, float]  # the held-out negative log likelihood of each choice, where one was made
-    prior_sd: float | None = None  # where it was chosen
+    pilot: dict[float, float]  # the held-out negative log likelihood at each temperature, where one was chosen
     integrator: str = WORD
 
     @property
     def draws_each(self) -> int:
         return int(jax.tree.leaves(self.draws)[0].shape[1])
 
+    def layer_scales(self) -> dict[str, float] | None:
+        """Where scales are learnt, the median of each layer's."""
+        if not isinstance(self.draws, dict) or "log_scale" not in self.draws:
+            return None
+        return {name: float(np.exp(np.median(s))) for name, s in self.draws["log_scale"].items()}
+
     def flat_draws(self) -> Tree:
         """The draws of all chains, along one leading axis."""
         return jax.tree.map(lambda x: np.asarray(x).reshape(-1, *x.shape[2:]), self.draws)
-
-
-def data_of(rows: tuple[np.ndarray, np.ndarray], batch_size: int | None) -> Data:
-    """Rows in memory, or on disk where the inputs are."""
-    order: dict[str, Any] = {"batch_order": "full"}
-    if batch_size is not None:
-        order = {"batch_order": "symmetric", "batch_size": batch_size}
-    x, y = rows
-    return files((x, y), **order) if isinstance(x, np.memmap) else arrays((x, y), **order)
 
 
 def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Settings, before: Any = None) -> Fitted:
@@ -75,16 +71,21 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
     everything.verify()
     held = held_out(settings.rows, settings.seed)
     if before is None:
-        found = search(net, everything, held, settings, begun, folder)
-        starts, losses, made = found.best, np.asarray(found.loss, float), int(found.looks) * settings.every
+        found = search(net.bare or net, everything, held, settings, begun, folder)
+        starts = found.best if net.bare is None else jax.vmap(net.model.lifted)(found.best)
+        losses, made = np.asarray(found.loss, float), int(found.looks) * settings.every
     else:
         starts, losses, made = before.positions, before.held_out_nll, 0
     chosen = np.linspace(0, settings.rows - 1, min(PROBED, settings.rows)).round().astype(int)
-    probed = np.asarray(rows[0][chosen], np.float32)
+    probe = probe_of(net, np.asarray(rows[0][chosen], np.float32))
     plan = Plan(settings.steps, settings.settling, settings.draws, 1.0, settings.seed, settings.batch_size)
-    choice, pilot = choice_of(net, rows, held, starts, plan, probed, settings, begun, before, folder)
-    net, plan = with_prior(net, choice.prior_sd), replace(plan, temperature=choice.temperature)
-    probe = probe_of(net, probed)
+    if before is not None:
+        temperature, pilot = before.temperature, before.pilot
+    elif settings.temperature is not None or rows[0].size > MOST_NUMBERS:
+        temperature, pilot = settings.temperature or TEMPERATURES[0], {}
+    else:
+        temperature, pilot = chosen_temperature(net, rows, held, starts, plan, probe, settings, begun, folder)
+    plan = replace(plan, temperature=temperature)
     settled = None if folder is None else folder.load_settled(starts)
     if settled is None:
         until = moment(settings, begun, SETTLED)
@@ -109,9 +110,8 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
         search_steps=made,
         step_size=settled.step_size,
         friction=settled.friction,
-        temperature=choice.temperature,
+        temperature=temperature,
         pilot=pilot,
-        prior_sd=choice.prior_sd,
     )
 
 
@@ -120,29 +120,25 @@ def moment(settings: Settings, begun: float, part: float) -> float | None:
     return None if settings.seconds is None else begun + part * settings.seconds
 
 
-def choice_of(
+def chosen_temperature(
     net: Net,
     rows: tuple[np.ndarray, np.ndarray],
     held: np.ndarray,
     starts: Tree,
     plan: Plan,
-    probed: np.ndarray,
+    probe: Probe,
     settings: Settings,
     begun: float,
-    before: Any,
     folder: Folder | None,
-) -> tuple[Choice, dict[str, float]]:
-    """The prior's scale and the temperature: as asked for, or those of the fit before, or by what pilot chains forecast
-    of held-out rows; and that."""
-    if before is not None:
-        return Choice(before.prior_sd, before.temperature), before.pilot
+) -> tuple[float, dict[float, float]]:
+    """The temperature at which pilot chains forecast held-out rows best, and what each had; or as it was found before
+    a kill."""
     found = None if folder is None else folder.load_choice()
     if found is None:
-        compared = choices(net.with_prior is None, settings.temperature)
+        known = np.setdiff1d(np.arange(len(rows[0])), held)
+        learnt, judged = (tuple(np.asarray(part[numbers]) for part in rows) for numbers in (known, held))
         until = moment(settings, begun, PILOTED)
-        found = choose(
-            net, rows, held, starts, plan, probed, compared, data_of, deadline=until, progress=settings.progress
-        )
+        found = choose(net, learnt, judged, starts, plan, probe, deadline=until, progress=settings.progress)
         if folder is not None:
             folder.save_choice(*found)
     return found

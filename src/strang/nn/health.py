@@ -23,9 +23,9 @@ class Health:
         rhat_within: the largest over chains of R-hat of a chain's two halves; above 1.1 or so a longer run changes
             what a chain predicts.
         moved: how far each chain is from its start, relative to the start's own length.
-        bias: the largest bias of a mean prediction that finite steps cause, in standard deviations of the prediction
-            over draws; from companions at twice the step. NaN where it was not measured.
-        bias_error: its standard error.
+        bias: of mean predictions, caused by finite steps, relative to the standard deviations of predictions over
+            draws (root mean squares over some rows); from companions at twice the step. NaN where it was not measured.
+        bias_error: its standard error, likewise.
         diverged: chains that diverged, which are left out.
     """
 
@@ -44,7 +44,7 @@ class Health:
                 f"temperature (should be 1): {heat}",
                 f"R-hat of predictions: {self.rhat:.3g} between starts, {self.rhat_within:.3g} within chains",
                 f"moved by {', '.join(f'{part:.2g}' for part in self.moved)} of the starts' lengths",
-                f"bias of predictions: at most {self.bias:.2g} ± {self.bias_error:.2g} of their standard deviations",
+                f"bias of predictions: {self.bias:.2g} ± {self.bias_error:.2g} of their standard deviations",
                 *(
                     ["CHAINS HAVE NOT SETTLED: more steps= would change predictions"]
                     if self.rhat_within > SETTLED
@@ -59,19 +59,23 @@ def health_of(run: Run, starts: Tree) -> Health:
     """The health of a run of one chain per start."""
     rhat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(run.rhat)]) if run.alive.sum() > 1 else np.nan
     found = run.estimates
-    with np.errstate(invalid="ignore", divide="ignore"):
-        scale = np.nan if found.sd is None else np.where(found.sd.value > 0, found.sd.value, np.nan)
-        bias, error = np.abs(found.mean.bias) / scale, found.mean.bias_error / scale
-    worst = int(np.nanargmax(bias)) if np.isfinite(bias).any() else None
+    # Not prediction by prediction: that of a row whose class is certain has hardly any spread.
+    spread = np.nan if found.sd is None else root_mean_square(found.sd.value)
     return Health(
         temperature={name: float(mean[run.alive].mean()) for name, (mean, _) in layer_heat(run).items()},
         rhat=float(np.nanmax(rhat)) if np.isfinite(rhat).any() else float("nan"),
         rhat_within=within(run),
         moved=[float(part) for part in distances(run.positions, starts)],
-        bias=float("nan") if worst is None else float(bias[worst]),
-        bias_error=float("nan") if worst is None else float(error[worst]),
+        bias=root_mean_square(found.mean.bias) / spread if spread > 0 else float("nan"),
+        bias_error=root_mean_square(found.mean.bias_error) / spread if spread > 0 else float("nan"),
         diverged=run.diverged,
     )
+
+
+def root_mean_square(values) -> float:
+    values = np.asarray(values, float)
+    known = values[np.isfinite(values)]
+    return float(np.sqrt(np.mean(known**2))) if known.size else float("nan")
 
 
 def within(run: Run) -> float:

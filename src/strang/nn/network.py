@@ -21,7 +21,6 @@ ACTIVATIONS: dict[str, Callable] = {
     "gelu": jax.nn.gelu,
     "relu": jax.nn.relu,
 }
-MODULE_PRIOR = 2.0
 
 
 @dataclass(frozen=True)
@@ -33,14 +32,14 @@ class Net:
         output: `classes` or `number`.
         outputs: a function of (position, x), the last layer's outputs for many rows.
         starts: a function from one `jax.random` key per start to random positions, which lead with starts.
-        with_prior: a function from the scale of the prior to the same network with that; None where it is given.
+        bare: the same without scales that are learnt, by which starts are optimised; None where nothing is learnt.
     """
 
     model: Any
     output: str
     outputs: Callable
     starts: Callable
-    with_prior: Callable | None = None
+    bare: "Net | None" = None
 
 
 @dataclass(frozen=True)
@@ -56,15 +55,12 @@ class Logits:
 def built_in(
     widths: tuple[int, ...], *, output: str, activation: str | Callable, prior: str, prior_sd: float | tuple | None
 ) -> Net:
-    """Layers of units; without a scale of the prior it is to be chosen."""
+    """Layers of units."""
     if not callable(activation) and activation not in ACTIVATIONS:
         raise choose("activation", activation, ACTIVATIONS)
     function = activation if callable(activation) else ACTIVATIONS[activation]
     model = BNN(widths, 1.0 if prior_sd is None else prior_sd, function, prior, output)
-    net = Net(model, output, Logits(model), jax.vmap(model.init))
-    if prior_sd is not None:
-        return net
-    return replace(net, with_prior=lambda sd: replace(net, model=replace(model, prior_sd=sd)))
+    return Net(model, output, Logits(model), jax.vmap(model.init))
 
 
 def from_module(network: Any, *, output: str, outputs: int, prior_sd: float | None, x: np.ndarray) -> Net:
@@ -81,7 +77,7 @@ def from_module(network: Any, *, output: str, outputs: int, prior_sd: float | No
         return jax.vmap(lambda out, y: log_density(output, out, y))(call(module, rows[0]), rows[1])
 
     make = from_equinox if equinox else from_nnx
-    model = make(module, batch_log_likelihood=likelihood, prior=MODULE_PRIOR if prior_sd is None else prior_sd)
+    model = make(module, batch_log_likelihood=likelihood, prior=1.0 if prior_sd is None else prior_sd)
 
     def predict(position, x):
         return call(model.module(position), x)
@@ -111,13 +107,13 @@ def scaled(net: Net, centre: np.ndarray, spread: np.ndarray) -> Net:
         ),
     )
     object.__setattr__(model, "prior_scales", partial(prior_scales, net.model))
-    refine = net.with_prior
-    return replace(
-        net,
-        model=model,
-        outputs=lambda position, x: net.outputs(position, (x - centre) / spread),
-        with_prior=None if refine is None else lambda sd: scaled(refine(sd), centre, spread),
-    )
+    return replace(net, model=model, outputs=lambda position, x: net.outputs(position, (x - centre) / spread))
+
+
+def layer_name(path: tuple) -> str:
+    """What a layer is called: the place of its arrays, without their own names."""
+    text = jax.tree_util.keystr(path[:-1] or path, simple=True, separator=".")
+    return f"layer {text}" if text.isdigit() else text
 
 
 def is_module(network: Any) -> bool:

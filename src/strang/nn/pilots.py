@@ -1,14 +1,11 @@
-"""The prior's scale and the temperature of classes, chosen by pilot chains on rows that nothing has learnt from.
+"""The temperature of classes, chosen by pilot chains on rows that nothing has learnt from.
 
-How wide a prior should be depends on the data: a network of clean digits cannot be sure of anything under a narrow one,
-and one of noisy rows follows the noise under a wide one. Labels of curated data are surer than one label per row says,
-and then the posterior (T = 1) is less sure than it should be; noisy labels ask for the posterior itself. Other rows can
-tell.
+Labels of curated data are surer than one label per row says, and then the posterior (T = 1) is less sure than it should
+be; noisy labels ask for the posterior itself. Other rows can tell.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -17,106 +14,60 @@ from strang.calibration.forecasts import NormalMixture
 from strang.calibration.scores import nll
 from strang.nn.network import Net
 from strang.nn.predictive import Code, mixtures, probabilities
-from strang.nn.sampling import Plan, probe_of, sample, settle
+from strang.nn.sampling import Plan, Probe, data_of, sample, settle
 from strang.util.trees import Tree
 
-PRIORS = (1.0, 4.0)
-TEMPERATURES = (1.0, 0.2, 0.03)  # colder chains freeze where they start, or go down to where labels are repeated
+TEMPERATURES = (1.0, 0.1)  # the posterior, and the one for clean labels
 PILOT = 4  # of the averaged steps of a fit, the part that pilot chains make; they settle for as long
-MOST_NUMBERS = 1 << 28  # of inputs that are copied
-TIE = 0.5  # standard errors of the difference from the best within which the first is taken
-
-
-class Choice(NamedTuple):
-    """A scale of the prior, None where it was given, and a temperature."""
-
-    prior_sd: float | None
-    temperature: float
-
-    def __str__(self) -> str:
-        prior = "" if self.prior_sd is None else f"prior_sd {self.prior_sd:g}, "
-        return f"{prior}temperature {self.temperature:g}"
-
-
-def choices(prior_given: bool, temperature: float | None) -> list[Choice]:
-    """What is to be compared, the warmer ones first; only one where all was given. A narrow prior is for noisy rows,
-    where cold chains have no place.
-
-    >>> [tuple(each) for each in choices(False, None)]
-    [(1.0, 1.0), (4.0, 1.0), (4.0, 0.2), (4.0, 0.03)]
-    """
-    temperatures = TEMPERATURES if temperature is None else (temperature,)
-    if prior_given:
-        return [Choice(None, t) for t in temperatures]
-    narrow, wide = PRIORS
-    return [Choice(narrow, temperatures[0]), *(Choice(wide, t) for t in temperatures)]
+MOST_NUMBERS = 1 << 28  # of inputs that are copied; beyond, the first temperature is taken
 
 
 def choose(
     net: Net,
-    rows: tuple[np.ndarray, np.ndarray],
-    held: np.ndarray,
+    learnt: tuple,
+    judged: tuple,
     starts: Tree,
     plan: Plan,
-    probed: np.ndarray,
-    compared: list[Choice],
-    data_of: Callable,
+    probe: Probe,
     *,
     deadline: float | None = None,
     progress: bool | None = None,
-) -> tuple[Choice, dict[str, float]]:
-    """The choice whose forecast of held-out rows is best, or the first that is about as good.
+) -> tuple[float, dict[float, float]]:
+    """The lower temperature, unless the posterior forecasts held-out rows better by more than a standard error.
 
     Args:
         net: the network.
-        rows: inputs and targets.
-        held: numbers of the rows that starts did not learn from.
+        learnt: inputs and targets that pilot chains sample with.
+        judged: those that they forecast.
         starts: the optimised positions.
         plan: that of the fit.
-        probed: inputs at which forecasts are averaged.
-        compared: what is compared.
-        data_of: makes data of rows.
+        probe: what is averaged.
         deadline: a time of `time.perf_counter` after which no further part is begun.
         progress: whether to show a progress bar; None: on a terminal.
 
     Returns:
-        The choice, and the negative log likelihood per held-out row of each.
+        The temperature, and the negative log likelihood per held-out row of each.
     """
-    x, y = rows
-    if len(compared) == 1 or x.size > MOST_NUMBERS:
-        return compared[0], {}
-    learnt = np.setdiff1d(np.arange(len(x)), held)
-    known = np.asarray(x[learnt]), np.asarray(y[learnt])
-    data, everything = data_of(known, plan.batch_size), data_of(known, None)
+    data, everything = data_of(learnt, plan.batch_size), data_of(learnt, None)
     count = len(jax.tree.leaves(starts)[0])
+    pilot = replace(
+        plan,
+        steps=max(2, plan.steps // PILOT),
+        draws=max(1, plan.draws // PILOT),
+        temperature=tuple(np.repeat(TEMPERATURES, count).tolist()),
+    )
+    which = np.tile(np.arange(count), len(TEMPERATURES))
+    positions = jax.tree.map(lambda leaf: np.asarray(leaf)[which], starts)
+    settled = settle(net, data, everything, positions, pilot, probe, deadline=deadline, progress=progress)
+    run = sample(net, data, settled, pilot, probe, deadline=deadline, progress=progress)
     losses = {}
-    for prior in dict.fromkeys(each.prior_sd for each in compared):
-        own, together = with_prior(net, prior), [each for each in compared if each.prior_sd == prior]
-        pilot = replace(
-            plan,
-            steps=max(2, plan.steps // PILOT),
-            draws=max(1, plan.draws // PILOT),
-            temperature=tuple(np.repeat([each.temperature for each in together], count).tolist()),
-        )
-        which = np.tile(np.arange(count), len(together))
-        positions = jax.tree.map(lambda leaf, which=which: np.asarray(leaf)[which], starts)
-        probe = probe_of(own, probed)
-        settled = settle(own, data, everything, positions, pilot, probe, deadline=deadline, progress=progress)
-        run = sample(own, data, settled, pilot, probe, deadline=deadline, progress=progress)
-        for k, each in enumerate(together):
-            alive = k * count + np.flatnonzero(run.alive[k * count : (k + 1) * count])
-            draws = jax.tree.map(lambda leaf, of=alive: np.asarray(leaf)[of].reshape(-1, *leaf.shape[2:]), run.samples)
-            losses[each] = held_out_losses(own, draws, np.asarray(x[held]), np.asarray(y[held]))
-    table = np.stack([losses[each] for each in compared])
-    means = {str(each): float(loss) for each, loss in zip(compared, table.mean(1), strict=True)}
-    return compared[first_of_the_best(table)], means
-
-
-def with_prior(net: Net, prior_sd: float | None) -> Net:
-    """The network with this scale of its prior, or as it was given."""
-    if prior_sd is None or net.with_prior is None:
-        return net
-    return net.with_prior(prior_sd)
+    for k, temperature in enumerate(TEMPERATURES):
+        alive = k * count + np.flatnonzero(run.alive[k * count : (k + 1) * count])
+        draws = jax.tree.map(lambda leaf, of=alive: np.asarray(leaf)[of].reshape(-1, *leaf.shape[2:]), run.samples)
+        losses[temperature] = held_out_losses(net, draws, *judged)
+    means = {temperature: float(np.mean(loss)) for temperature, loss in losses.items()}
+    warm, cold = TEMPERATURES
+    return (warm if clearly_less(losses[warm], losses[cold]) else cold), means
 
 
 def held_out_losses(net: Net, draws: Tree, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -138,17 +89,16 @@ def as_single(rows: np.ndarray) -> np.ndarray:
     return np.asarray(rows, np.float32)
 
 
-def first_of_the_best(losses: np.ndarray) -> int:
-    """The first choice whose losses, row by row, exceed those of the best by no more than `TIE` standard errors of the
-    difference: where rows cannot tell, the warmer one, since a cold forecast that is wrong costs more.
+def clearly_less(losses: np.ndarray, others: np.ndarray) -> bool:
+    """Whether losses are on average, row by row, less than others by more than a standard error.
 
-    >>> first_of_the_best(np.array([[0.2, 0.2, 0.3], [0.1, 0.1, 0.1], [0.0, 0.0, 3.0]]))
-    1
+    >>> clearly_less(np.array([0.1, 0.2, 0.1]), np.array([0.3, 0.3, 0.4])), clearly_less(np.zeros(2), np.array([-1, 2]))
+    (True, False)
     """
-    finite = np.isfinite(losses).all(1)
-    if not finite.any():
-        return 0
-    best = losses[np.argmin(np.where(finite, losses.mean(1), np.inf))]
-    excess = np.where(finite[:, None], losses, 1e30) - best
-    error = excess.std(1, ddof=1) / np.sqrt(losses.shape[1]) if losses.shape[1] > 1 else np.zeros(len(losses))
-    return int(np.argmax(finite & (excess.mean(1) <= TIE * error)))
+    if not np.isfinite(others).all():
+        return True
+    if not np.isfinite(losses).all():
+        return False
+    gain = others - losses
+    error = gain.std(ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else 0.0
+    return bool(gain.mean() > error)

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from strang.data.batches import Data
+from strang.data.batches import Data, arrays, files
 from strang.dynamics.sghmc import SGHMC
 from strang.models.bnn import Normal, forecast
 from strang.nn.local import Frame, frame
-from strang.nn.network import Net
+from strang.nn.network import Net, layer_name
 from strang.run.api import request
 from strang.run.goal import GoalObserver
 from strang.run.result import Run, finish
@@ -23,9 +23,12 @@ from strang.util.progress import bar
 from strang.util.trees import Tree
 
 WORD = "leimkuhler:BAOA"  # one gradient per step
-LONGEST_STEP, CALMER, BOLDER = 0.35, 0.4, 1.5  # of a unit of time in which the stiffest direction turns by one radian
+LONGEST_STEP, CALMER, BOLDER = 0.5, 0.4, 1.5  # of a unit of time in which the stiffest direction turns by one radian
 HOT = 1.15  # temperature of a layer, beyond its error, at which the step is made smaller
 PHASES, ATTEMPTS = 5, 12  # of settling, and how often one may begin anew with smaller steps
+NETWORK, SCALES = map(jax.tree_util.DictKey, ("network", "log_scale"))  # of positions with scales that are learnt
+FROZEN = 1e-9  # how far such scales can move once chains have settled
+QUENCH = 1.0  # the friction of the first part of settling
 FORGETTING = 10.0  # times that a chain's momentum is forgotten in a run, at least
 
 
@@ -43,6 +46,15 @@ class Plan:
     @property
     def thin(self) -> int:
         return max(1, self.steps // self.draws)
+
+
+def data_of(rows: tuple[np.ndarray, np.ndarray], batch_size: int | None) -> Data:
+    """Rows in memory, or on disk where the inputs are."""
+    order: dict[str, Any] = {"batch_order": "full"}
+    if batch_size is not None:
+        order = {"batch_order": "symmetric", "batch_size": batch_size}
+    x, y = rows
+    return files((x, y), **order) if isinstance(x, np.memmap) else arrays((x, y), **order)
 
 
 class Settled(NamedTuple):
@@ -82,11 +94,22 @@ def friction_of(width: np.ndarray, h: float, steps: int) -> float:
     return float(np.clip(1 / np.median(width), FORGETTING / (h * steps), 1.0))
 
 
-def job_of(net: Net, data: Data, plan: Plan, probe: Probe, place: Frame, h: float, steps: int, seed: int) -> Job:
-    """The chains from these positions on."""
+def job_of(
+    net: Net,
+    data: Data,
+    plan: Plan,
+    probe: Probe,
+    place: Frame,
+    h: float,
+    steps: int,
+    seed: int,
+    burn_in: int = 0,
+    friction: float | None = None,
+) -> Job:
+    """The chains from these positions on; averages leave out the first `burn_in` steps."""
     positions = place.coordinates.centre
     chains = jax.tree.leaves(positions)[0].shape[0]
-    friction = friction_of(place.width, h, steps)
+    friction = friction_of(place.width, h, steps) if friction is None else friction
     return request(
         net.model,
         data,
@@ -94,6 +117,7 @@ def job_of(net: Net, data: Data, plan: Plan, probe: Probe, place: Frame, h: floa
         integrator=WORD,
         step_size=h,
         steps=steps,
+        burn_in=burn_in,
         chains=chains,
         seed=seed,
         average=probe,
@@ -111,23 +135,20 @@ def layer_heat(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     heat = means["heat"] if "heat" in means else means["leaf_heat"]  # of a large network, array by array
     friction = float(np.min(np.asarray(run.job.inputs.dynamics.friction)))
     h = float(np.asarray(run.job.inputs.schedule(1.0)))
-    independent = 1 + friction * h * run.steps
+    independent = 1 + friction * h * (run.steps - int(run.job.inputs.burn_in))
     sizes = [leaf[0].size for leaf in jax.tree.leaves(run.chain.state.position)]
     totals: dict[str, Any] = {}
     for (path, leaf), size in zip(jax.tree_util.tree_leaves_with_path(heat), sizes, strict=True):
-        total, count = totals.get(layer_name(path), (0.0, 0))
+        if path[0] == SCALES:
+            continue  # they are few, and warm as long as they are on their way
+        name = layer_name(path[1:] if path[0] == NETWORK else path)
+        total, count = totals.get(name, (0.0, 0))
         mean = np.asarray(leaf, float).reshape(len(leaf), -1).mean(1)
-        totals[layer_name(path)] = total + size * mean, count + size
+        totals[name] = total + size * mean, count + size
     return {
         name: (total / count, np.full(len(total), np.sqrt(2 / (count * independent))))
         for name, (total, count) in totals.items()
     }
-
-
-def layer_name(path: tuple) -> str:
-    """What a layer is called: the place of its arrays, without their own names."""
-    text = jax.tree_util.keystr(path[:-1] or path, simple=True, separator=".")
-    return f"layer {text}" if text.isdigit() else text
 
 
 def is_hot(run: Run) -> bool:
@@ -168,7 +189,11 @@ def settle(
         for phase in range(PHASES):
             while True:
                 seed, tried = seed + 1, h
-                run = finish(job_of(net, data, plan, probe, place, h, steps, seed), False)
+                # Energy that a start has in excess is heat until it is forgotten. So the first part is of high
+                # friction, and the temperature is that of the latter half.
+                friction = QUENCH if phase == 0 else None
+                job = job_of(net, data, plan, probe, place, h, steps, seed, steps // 2, friction)
+                run = finish(job, False)
                 if not is_hot(run) or attempts == ATTEMPTS:
                     break
                 h, attempts = CALMER * h, attempts + 1
@@ -178,6 +203,15 @@ def settle(
             if deadline is not None and time.perf_counter() > deadline:
                 break
     return Settled(place, tried, friction_of(place.width, tried, plan.steps), heat)
+
+
+def frozen(place: Frame) -> Frame:
+    """Coordinates in which the scales of layers stay what they have become: with them the averaged part could leave
+    where its step is stable."""
+    scale = jax.tree_util.tree_map_with_path(
+        lambda path, x: np.full_like(x, FROZEN) if path[0] == SCALES else x, place.coordinates.scale
+    )
+    return place._replace(coordinates=replace(place.coordinates, scale=scale))
 
 
 def sample(
@@ -192,7 +226,7 @@ def sample(
     progress: bool | None = None,
 ) -> Run:
     """The averaged part, from which draws are kept; in a folder it goes on after a kill, bit for bit."""
-    job = job_of(net, data, plan, probe, settled.frame, settled.step_size, plan.steps, plan.seed)
+    job = job_of(net, data, plan, probe, frozen(settled.frame), settled.step_size, plan.steps, plan.seed)
     observer = GoalObserver(job, None, deadline)
     if store is None:
         return finish(job, progress, None, observer)

@@ -15,7 +15,6 @@ import numpy as np
 
 from strang.coordinates import Diagonal
 from strang.nn.local import Frame
-from strang.nn.pilots import Choice
 from strang.nn.sampling import Settled
 from strang.nn.settings import Settings
 from strang.nn.starts import Search
@@ -55,24 +54,22 @@ class Folder:
             write_npz(self.path / "starts.npz", {**named(search), "done": np.asarray(done)})
             self.saved = time.monotonic()
 
-    def load_choice(self) -> tuple[Choice, dict[str, float]] | None:
+    def load_choice(self) -> tuple[float, dict[float, float]] | None:
         """What pilot chains chose, and what they had, if they were run."""
         file = self.path / "choice.npz"
         if not file.exists():
             return None
         found = read_npz(file, ANEW)
         try:
-            prior, temperature = map(float, found["chosen"])
-            losses = dict(zip(found["names"].tolist(), found["losses"].tolist(), strict=True))
+            losses = dict(zip(found["temperatures"].tolist(), found["losses"].tolist(), strict=True))
+            return float(found["chosen"]), losses
         except (KeyError, TypeError, ValueError) as error:
             raise damaged(file, error, ANEW) from None
-        return Choice(None if np.isnan(prior) else prior, temperature), losses
 
-    def save_choice(self, choice: Choice, losses: dict[str, float]) -> None:
+    def save_choice(self, temperature: float, losses: dict[float, float]) -> None:
         """Keep what pilot chains chose."""
-        chosen = np.array([np.nan if choice.prior_sd is None else choice.prior_sd, choice.temperature])
-        columns = {"names": np.array(list(losses), str), "losses": np.array(list(losses.values()), float)}
-        write_npz(self.path / "choice.npz", {"chosen": chosen, **columns})
+        columns = {"temperatures": np.array(list(losses)), "losses": np.array(list(losses.values()))}
+        write_npz(self.path / "choice.npz", {"chosen": np.asarray(temperature), **columns})
 
     def load_settled(self, like: Tree) -> Settled | None:
         """Where the averaged part begins, if that is known."""
