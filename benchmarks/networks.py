@@ -28,9 +28,11 @@ from sklearn.model_selection import train_test_split
 
 import strang
 from strang.calibration import NormalMixture, score
-from strang.nn.fitting import WEIGHT_DECAY, data_of
+from strang.nn.fitting import WEIGHT_DECAY
 from strang.nn.pilots import PILOT
 from strang.nn.predictive import mean_probabilities, normals
+from strang.nn.sampling import data_of
+from strang.nn.scales import with_learnt_scales
 from strang.nn.settings import settings_of
 from strang.nn.starts import Recipe, held_out, optimise
 
@@ -129,7 +131,7 @@ def trained_longer(estimator, x, y):
     settings = settings_of(estimator.get_params(deep=False), estimator._output, len(x), estimator._seed(None))
     net, rows = estimator._net(x), (estimator._scaling(x), estimator._encoded(y, False))
     made = settings.steps + settings.settling
-    made += len(estimator._fitted.pilot) * (settings.steps // PILOT + settings.settling)
+    made += len(estimator._fitted.pilot) * (settings.steps // PILOT + settings.settling)  # one for each temperature
     sampled = made * (settings.batch_size or len(x))
     steps = estimator._fitted.search_steps + sampled // settings.optimiser_batch
     recipe = Recipe(
@@ -137,11 +139,12 @@ def trained_longer(estimator, x, y):
         float(min(100, settings.every)),
     )  # fmt: skip
     keys = jax.random.split(jax.random.key(settings.seed), settings.starts)
-    return optimise(
+    found = optimise(
         recipe, data_of(rows, None), jax.tree.map(jnp.asarray, net.starts(keys)), seed=settings.seed,
         held=held_out(len(x), settings.seed), patience=10**9,
         most=-(-steps // settings.every), progress=False,
     ).best  # fmt: skip
+    return jax.vmap(with_learnt_scales(net, len(x)).model.lifted)(found)
 
 
 def compare(make, split, seeds: int, longer: bool = True) -> dict[str, list[dict[str, float]]]:
@@ -213,7 +216,7 @@ def regression(name: str, folder: Path, seeds: int):
     settings = {"airfoil": {"starts": 8, "steps": 40_000}, "bike": {"starts": 4, "steps": 8_000}}[name]
 
     def make(seed):
-        return strang.BNNRegressor((16,) * 4, activation="tanh", prior_sd=4.0, random_state=seed, **settings)
+        return strang.BNNRegressor((16,) * 4, activation="tanh", random_state=seed, **settings)
 
     found = summary(name, compare(make, published_split(lambda: load(folder)), seeds, longer=False))
     print(f"  bde, published: RMSE {PUBLISHED[name]['rmse']}, NLL {PUBLISHED[name]['nll']} (not run here)")

@@ -9,7 +9,7 @@ from strang.util.errors import InputError, whole
 
 FULL_ROWS = 4096  # up to which chains use all rows at every step
 SWEEP = 16  # batches per epoch of the chains, beyond
-STEPS = 2000  # of each chain from which draws are taken
+STEPS = 3000  # of each chain from which draws are taken
 BATCH = 64  # rows per step of the optimiser
 PATIENCE, LOOKS = 20, 400  # looks at the held-out rows without a better one, and at most
 
