@@ -82,7 +82,7 @@ def shoot(browser, page: Path, name: str, height: int, heading: str = "h1") -> N
     tab.goto(page.resolve().as_uri(), wait_until="load")
     tab.add_style_tag(content=f"body {{ padding-bottom: {height}px }}")  # so that the heading can be at the top
     tab.evaluate("top => scrollTo(0, top - 30)", tab.locator(heading).first.bounding_box()["y"])
-    picture = Image.open(BytesIO(tab.screenshot())).convert("RGB").quantize(64, dither=Image.Dither.NONE)
+    picture = Image.open(BytesIO(tab.screenshot())).convert("RGB").quantize(128, dither=Image.Dither.NONE)
     tab.close()
     picture.save(FOLDER / name, optimize=True)
     size = (FOLDER / name).stat().st_size
@@ -97,7 +97,7 @@ def main() -> None:
         shoot(browser, run_page(Path(scratch)), "run_page.png", 1020)
         shoot(browser, topics_page(Path(scratch)), "topics_page.png", 660, "h2:text-is('Topics')")
         if report.exists():
-            shoot(browser, report, "reproduction_page.png", 1400, ".kicker")
+            shoot(browser, report, "reproduction_page.png", 1560, ".kicker")
 
 
 if __name__ == "__main__":
