@@ -1,16 +1,17 @@
 # make reproduce   set up, then the main job: the paper's figures under report/
 # make test        set up, then lint, types and all tests
 # make check       the same with the fast tests only, in about a minute
+# make dist        source archive and wheel under dist/, checked, and the wheel tried in an empty environment
 # make setup       only the environment: .venv/bin/strang
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.ready
 UV := $(shell command -v uv 2>/dev/null)
-FOUND := $(shell for p in python3.13 python3.12 python3.11 python3; do \
+FOUND := $(shell for p in python3.14 python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup reproduce test check lint bench clean
+.PHONY: setup reproduce test check lint bench dist clean
 
 setup: $(STAMP)
 
@@ -54,5 +55,18 @@ bench: setup
 	$(PYTHON) benchmarks/lda_transform.py
 	$(PYTHON) benchmarks/processes.py --only "4000 documents"
 
+DIST_TOOLS := 'build>=1.2' 'twine>=6'
+
+dist: setup
+ifneq ($(UV),)
+	$(UV) pip install --quiet --python $(PYTHON) $(DIST_TOOLS)
+else
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(DIST_TOOLS)
+endif
+	rm -rf dist
+	$(PYTHON) -m build --outdir dist
+	$(PYTHON) -m twine check --strict dist/*
+	$(PYTHON) tests/wheel.py dist
+
 clean:
-	rm -rf $(VENV) report
+	rm -rf $(VENV) report dist

@@ -1,6 +1,7 @@
 """`strang sample FILE.py:model FILE.py:data` and `strang tune`: a file of one's own, the table, the verdict."""
 
 import json
+import sys
 
 import pytest
 
@@ -65,6 +66,23 @@ def test_mistakes_are_said_in_a_sentence(capsys, file, places, sentence):
     assert status == 2
     assert sentence in told
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("sample", "{file}:never", "{file}:never", "--html", "{folder}/page.html"),
+        ("glm", "{folder}/never.csv", "y ~ x", "--html", "{folder}/page.html"),
+        ("reproduce", "fig1", "--out", "{folder}/report"),
+    ],
+)
+def test_a_page_that_could_not_be_made_is_refused_before_the_work(capsys, file, tmp_path, monkeypatch, command):
+    """What would fail a moment later shows that nothing is begun."""
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    status, _, told = call(capsys, *(each.format(file=file, folder=tmp_path) for each in command))
+    assert status == 2
+    assert told == "strang: This needs jinja2, which is not installed; write pip install 'strang[report]'.\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.py"]
 
 
 def test_a_file_that_fails_is_said(capsys, tmp_path):

@@ -1,6 +1,7 @@
 """Tests of Table 1's belief networks: parts on small images of stripes instead of MNIST, tables and verdicts."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -141,6 +142,11 @@ def test_full_effort_covers_the_papers_grid_and_sizes(monkeypatch):
     assert len(fits) == 2 * 3 * len(belief.FITTED)
     assert {(fit["steps"], fit["count"], fit["levels"]) for fit in fits} == {(5000, 10_000, 1000)}
     assert len(belief.parts(QUICK)) == len(belief.METHODS) + 1 + len(belief.FITTED)
+
+
+def test_without_numba_the_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert "pip install 'strang[numba]'" in belief.unavailable.__wrapped__()  # past its cache
 
 
 def test_without_mnist_the_table_says_so(monkeypatch, tmp_path):

@@ -183,7 +183,19 @@ def test_verdicts_and_summary(text):
     assert "3 of the verdicts rest on exact values alone" in shown
     assert shown.count("rests on exact values") == 3
     assert "2.5×10⁻⁷" in shown
-    assert text.count('href="#verdict-3"') == 1
+    assert text.count('href="#verdict-3"') == 2  # in its figure's section, and from the count at the top
+
+
+def test_figures_come_before_the_table_of_verdicts(text):
+    """What is at the top says how many verdicts there are of each kind, and leads to the table below the figures."""
+    header = text[: text.index("</header>")]
+    summary = "1 reproduced, 1 reproduced under this reading, 1 not reproduced"  # none that cannot be told
+    assert f'<a class="summary" href="#verdicts">{summary}</a>' in header
+    ids = [each["id"] for tag, each in Elements(text).elements if tag == "section"]
+    assert ids == ["fig-fig1", "fig-fig-2", "fig-text", "verdicts", "about"]
+    links = [each["href"][1:] for tag, each in Elements(header).elements if tag == "a"]
+    assert [link for link in links if link in ids] == ["verdicts", *ids]  # the summary, then the contents
+    assert {"verdict-1", "verdict-2", "verdict-3"} <= set(links)
 
 
 def drawn(panel: Panel) -> ET.Element:

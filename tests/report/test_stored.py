@@ -116,8 +116,8 @@ def test_mixing_is_measured_by_arviz(made):
     tree = outcome.to_arviz()
     expected = stats.ess(tree, method="bulk").ds if hasattr(stats.ess(tree), "ds") else stats.ess(tree, method="bulk")
     rows = {row["name"]: row for row in mixing["coordinates"]}
-    assert rows["b"]["ess_bulk"] == pytest.approx(float(expected["b"]), rel=1e-9)
-    assert rows["a[1]"]["ess_bulk"] == pytest.approx(float(expected["a"][1]), rel=1e-9)
+    assert rows["b"]["ess_bulk"] == pytest.approx(float(expected["b"]), rel=1e-6)
+    assert rows["a[1]"]["ess_bulk"] == pytest.approx(float(expected["a"][1]), rel=1e-6)
     assert 0.9 < rows["a[0]"]["r_hat"] < 1.2
 
 

@@ -90,10 +90,13 @@ def sample(
     json: Json = False,
 ) -> None:
     """Sample a model of your own: nothing but the model and its data is needed."""
+    from strang.report.pages import need_pages
     from strang.report.run_page import content_of, page
     from strang.run import sample as run_it
     from strang.util.files import replace_file
 
+    if html is not None:
+        need_pages()
     about = {"model": model, "data": data}
     run = run_it(
         *model_and_data(model, data), error=error, seconds=seconds, steps=steps, chains=chains, seed=seed, store=store,

@@ -19,7 +19,7 @@ from strang.run.result import temperatures
 from strang.sbn import Score, log_likelihood, paired
 from strang.sbn.fitting import DEFAULTS, FRICTIONS, STEP_SIZES, completed, job_of, parameters, split, survey
 from strang.sbn.scoring import log_mean_exp
-from strang.util.errors import InputError
+from strang.util.errors import InputError, need
 from strang.util.numbers import finite
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -51,7 +51,7 @@ def plan_of(effort: Effort) -> dict[str, Any]:
 
 
 def parts(effort: Effort) -> list[Part]:
-    """Surveys of the grids, then fits; none if MNIST is not available."""
+    """Surveys of the grids, then fits; none if Numba or MNIST is not there."""
     if unavailable():
         return []
     plan = plan_of(effort)
@@ -72,8 +72,9 @@ def parts(effort: Effort) -> list[Part]:
 
 @cache
 def unavailable() -> str | None:
-    """Why MNIST can be neither read nor fetched; None if it can."""
+    """Why there is nothing to compute: Numba is not installed, or MNIST can be neither read nor fetched; else None."""
     try:
+        need("numba", "numba")
         images.load()
     except (InputError, OSError) as error:
         return str(error)

@@ -27,6 +27,9 @@ def render(figures: list[Figure], about: dict[str, Any]) -> str:
         verdicts=verdicts,
         exact=sum(verdict.basis == EXACT for verdict in verdicts),
         counts={**dict.fromkeys(KINDS, 0), **Counter(verdict.verdict for verdict in verdicts)},
+        firsts={
+            verdict.verdict: len(verdicts) - i for i, verdict in enumerate(reversed(verdicts))
+        },  # rows of the table
         about=about,
         kinds=KINDS,
         signs=SIGNS,

@@ -13,6 +13,7 @@ from strang.paper import belief, figure1, figure2, figure3, mean_flow, part_cach
 from strang.paper import unit_precision as unit
 from strang.paper.figure import FULL, QUICK, Effort, Figure, Verdict
 from strang.parallel import dask, pool
+from strang.report.pages import need_pages
 from strang.util.errors import choose, whole
 from strang.util.files import remove_leftovers, replace_file
 from strang.util.progress import track
@@ -68,6 +69,7 @@ def reproduce(
     for name in names:
         if name not in FIGURES and name not in GROUPS:
             raise choose("figure", name, [*FIGURES, *GROUPS])
+    need_pages()
     chosen = list(dict.fromkeys(each for name in names or ["all"] for each in GROUPS.get(name, [name])))
     folder = out / "parts"
     folder.mkdir(parents=True, exist_ok=True)  # if this fails, better now than after the first part

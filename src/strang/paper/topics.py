@@ -143,7 +143,8 @@ def figure(effort: Effort, results: list[Any]) -> Figure:
         "Table 1, upper half: topic models",
         "The splitting (SGHMC-S) is ahead of Euler (SGHMC-E), and both are far ahead of SGLD.",
         "Look at the temperature of each method (should be 1), at the steps at which each breaks, and at SGLD on steps "
-        "of its own. The paper's perplexities are of another corpus and split.",
+        "of its own. The paper's perplexities are of another corpus and split."
+        + ("" if results else " All of it is left out: it needs Numba; write pip install 'strang[lda]'."),
         {"corpus": effort.corpus or "drawn from known topics"},
         panels=panels,
         tables=tables,

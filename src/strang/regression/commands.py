@@ -39,7 +39,10 @@ def glm(
     """Fit a Bayesian regression to a table of any size: coefficients with both errors, and whether to trust them."""
     settings = without(locals(), "table", "formula", "prior", "html", "json")
     from strang.regression.api import glm as fit
+    from strang.report.pages import need_pages
 
+    if html is not None:
+        need_pages()
     result = fit(formula, table, priors=parsed(prior), **settings)
     emit(*told(result, html, json))
 

@@ -31,6 +31,12 @@ class Section(NamedTuple):
     bars: list[Bars] = []  # noqa: RUF012
 
 
+def need_pages() -> None:
+    """Raises if what pages are made with is not installed; to be asked before hours of work, not after them."""
+    for module in ("jinja2", "matplotlib"):
+        need(module, "report")
+
+
 def render(package: str, template: str, filters: dict[str, Callable], **values: Any) -> str:
     """Fills in an HTML template that lies in a package."""
     jinja2 = need("jinja2", "report")
