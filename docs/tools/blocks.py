@@ -86,7 +86,7 @@ def main() -> None:
     """Prints a line of JSON for each page: {"page", "seconds", "printed" or "error"}."""
     write, pages = "--write" in sys.argv, [each for each in sys.argv[1:] if each != "--write"]
     changes = json.loads(os.environ.get("STRANG_SMALLER", "{}"))
-    before = Path.cwd()
+    around, before = os.environ.get("STRANG_SURROUNDINGS"), Path.cwd()
     failed = False
     for page in pages:
         path, begun = Path(page).resolve(), time.process_time()
@@ -97,7 +97,7 @@ def main() -> None:
                 text = text.replace(large, small)
             code.append(text)
         with tempfile.TemporaryDirectory() as folder:
-            for each in (Path(os.environ["STRANG_SURROUNDINGS"]).iterdir() if "STRANG_SURROUNDINGS" in os.environ else ()):
+            for each in Path(around).iterdir() if around else ():
                 Path(folder, each.name).symlink_to(each)
             os.chdir(folder)
             try:

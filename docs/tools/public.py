@@ -8,8 +8,8 @@ from typing import Any
 import strang
 
 MODULES = (
-    "calibration", "cluster", "coordinates", "data", "data.images", "gradients", "lda", "models", "parallel", "regression", "report",
-    "sbn", "schedule", "theory", "certificate",
+    "calibration", "cluster", "coordinates", "data", "data.images", "gradients", "lda", "models", "parallel",
+    "regression", "report", "sbn", "schedule", "theory", "certificate",
 )  # fmt: skip
 OF_FILES = {  # modules that are one file have helpers as well
     "strang.run.cluster": ["sample"],
