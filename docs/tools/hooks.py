@@ -39,6 +39,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return re.sub(r"<!-- section (\S+): (.*?) -->", lambda found: section(ROOT / found[1], found[2]), markdown)
 
 
+def on_post_build(config: Any) -> None:
+    """The page for servers is not needed on disk, where its links would lead nowhere."""
+    Path(config.site_dir, "404.html").unlink(missing_ok=True)
+
+
 def names(of: str) -> Iterator[str]:
     """A reference of every public name of a module."""
     for name in public.names(public.module(of)):
