@@ -71,7 +71,7 @@ def same(shown: str, printed: str) -> list[str]:
 def elided(line: str) -> str:
     """A line without its numbers: how many there are, and what they are, differs between machines."""
     line = re.sub(r"[-−+]?\b(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|nan|inf)\b", "#", line)
-    return re.sub(r"[\s–-]+", " ", re.sub(r"#(?:[\s,]*#)*", "#", line)).strip()
+    return re.sub(r"#(?:[ ,]*#)*", "#", re.sub(r"[\s–-]+", " ", line)).strip()
 
 
 def written(text: str, printed: list[str | None]) -> str:

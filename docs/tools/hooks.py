@@ -76,10 +76,10 @@ def command(one: Any, name: str) -> Iterator[str]:
     yield f"## `{name}` {{ #{name.replace(' ', '-')} }}\n"
     yield f"```text\n{one.get_usage(context).removeprefix('Usage: ')}\n```\n"
     yield as_text(one.help or "") + "\n"
-    records = [record for each in one.get_params(context) if (record := each.get_help_record(context))]
-    if records:
-        yield "| | |\n|---|---|"
-        yield from (f"| `{left}` | {as_text(right)} |" for left, right in records)
+    records = [each.get_help_record(context) for each in one.get_params(context) if each.name != "help"]
+    if any(records):
+        yield "| argument or option | what it does |\n|---|---|"
+        yield from (f"| `{left}` | {as_text(right)} |" for left, right in filter(None, records))
     yield ""
     for each, of in sorted(inner.items()):
         yield from command(of, f"{name} {each}")
