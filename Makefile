@@ -2,6 +2,7 @@
 # make test        set up, then lint, types and all tests
 # make check       the same with the fast tests only, in about a minute
 # make dist        source archive and wheel under dist/, checked, and the wheel tried in an empty environment
+# make docs        set up, then the documentation as a site: site/index.html, to be opened from disk
 # make setup       only the environment: .venv/bin/strang
 
 VENV := .venv
@@ -11,7 +12,7 @@ UV := $(shell command -v uv 2>/dev/null)
 FOUND := $(shell for p in python3.14 python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup reproduce test check lint bench dist clean
+.PHONY: setup reproduce test check lint docs bench dist clean
 
 setup: $(STAMP)
 
@@ -47,6 +48,13 @@ lint: setup
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
+# Links are checked by mkdocs (strict), spelling and style by words.py; three pages are executed as notebooks. tests/
+# test_docs.py builds the same site, runs every block of it and opens it in a browser.
+docs: setup
+	$(PYTHON) docs/tools/words.py
+	NO_MKDOCS_2_WARNING=1 STRANG_NOTEBOOKS=run $(VENV)/bin/mkdocs build --quiet
+	@echo "Open site/index.html"
+
 bench: setup
 	$(PYTHON) benchmarks/speed.py
 	$(PYTHON) benchmarks/disk.py --small
@@ -69,4 +77,4 @@ endif
 	$(PYTHON) tests/wheel.py dist
 
 clean:
-	rm -rf $(VENV) report dist
+	rm -rf $(VENV) report site dist

@@ -1,4 +1,4 @@
-"""Bayesian networks against deep ensembles, and the figures of docs/networks.md.
+"""Bayesian networks against deep ensembles, and the figures of docs/benchmarks/networks.md.
 
     .venv/bin/python benchmarks/networks.py airfoil bike digits fashion tables order modes [--seeds 3] [--data FOLDER]
         [--json results.json] [--figure docs/networks_order.png]

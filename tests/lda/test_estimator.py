@@ -205,9 +205,10 @@ def test_a_pipeline_from_texts(fitted):
 
 
 def test_the_documented_example_runs():
-    example = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs/lda.md").read_text(), re.DOTALL)[0]
+    page = Path(__file__).parents[2] / "docs/guides/topics.md"
+    example = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[0]
     names: dict = {}
-    exec(compile(example, "docs/lda.md", "exec"), names)
+    exec(compile(example, "docs/guides/topics.md", "exec"), names)
     weights = names["weights"]
     assert weights.shape == (100, 2)
     assert weights[0].argmax() != weights[2].argmax()  # cats, and the market

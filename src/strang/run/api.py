@@ -120,7 +120,7 @@ def sample(
         every: steps between saves, by default about ten seconds.
         about: anything JSON can hold, to be kept with a stored run.
         devices: how many devices share the chains; or a pair: how many share the chains, and how many share every
-            minibatch. See docs/scale.md.
+            minibatch.
         parts: what a minibatch is cut in for devices or processes to share, by default one part for each. The bits of
             a result depend on this number, and not on who computes.
         progress: whether to show a progress bar; None: on a terminal.
