@@ -1,6 +1,7 @@
 """Shared data: the paper's Gaussian model, small."""
 
 import os
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 # XLA's older kernels take half as long to compile. Documentation, examples of CONTRIBUTING and whatever else runs with
 # an environment of its own use the kernels that users get.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+# LLVM would take half of what is left, to make programs fast that run for a moment; operations are the same without.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 # Processes of the tests share what they compile, and the next time begins with it; a user's own folder is left alone.
 os.environ.setdefault("STRANG_COMPILED", str(Path(__file__).resolve().parent.parent / ".compiled"))
 
@@ -25,6 +28,32 @@ def forgotten_programs():
     """Compiled programs of a file are not kept in memory: those of all files would be gigabytes."""
     yield
     jax.clear_caches()
+
+
+@contextmanager
+def optimising():
+    """LLVM makes programs fast, here and in processes that are started."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "0")
+        jax.clear_caches()
+        jax.config.update("jax_disable_most_optimizations", False)
+        yield
+    jax.config.update("jax_disable_most_optimizations", os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1")
+    jax.clear_caches()
+
+
+@pytest.fixture
+def optimised():
+    """For a test that compares the bits of two programs, or runs for long."""
+    with optimising():
+        yield
+
+
+@pytest.fixture(scope="module")
+def optimised_file():
+    """For a file of them."""
+    with optimising():
+        yield
 
 
 @pytest.fixture

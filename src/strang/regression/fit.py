@@ -33,12 +33,13 @@ def fitted_coordinates(model: RegressionModel, data: Data, progress: bool | None
     """Coordinates in which group effects are about standard normal, and all else has unit curvature at the mode."""
     data = Data(data.rows, make_order(data.size, None, "full"))
     add_up, derivatives = jax.jit(arrow_pass(model)), jax.jit(derivatives_of(surrogate(model)))
+    log_prior = jax.jit(model.log_prior)
     free = before = model.unconstrain(model.init())
     least, halved = -np.inf, 0
     for _ in track(range(PASSES), "fitting", progress):
         found = host(add_up(data, free))
         data.check()
-        value = found["value"] + float(model.log_prior(free))
+        value = found["value"] + float(log_prior(free))
         if not value >= least - ROUNDED * abs(least) and halved < HALVINGS:  # too far: half way back
             free, halved = jax.tree.map(lambda x, y: (x + y) / 2, before, free), halved + 1
             continue
@@ -48,7 +49,7 @@ def fitted_coordinates(model: RegressionModel, data: Data, progress: bool | None
         if gain < CLOSE:
             break
         same = {name: x for name, x in free.items() if name == "b" or name.startswith("effect_")}
-        least, halved = found["value"] + float(model.log_prior({**after, **same})), 0
+        least, halved = found["value"] + float(log_prior({**after, **same})), 0
         before, free = free, after
     return polished(model, data, free, host(add_up(data, free)), progress)
 
