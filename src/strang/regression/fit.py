@@ -51,7 +51,7 @@ def fitted_coordinates(model: RegressionModel, data: Data, progress: bool | None
         same = {name: x for name, x in free.items() if name == "b" or name.startswith("effect_")}
         least, halved = found["value"] + float(log_prior({**after, **same})), 0
         before, free = free, after
-    return polished(model, data, free, host(add_up(data, free)), progress)
+    return polished(model, data, free, host(add_up(data, free)), derivatives, progress)
 
 
 def host(tree: Any) -> Any:
@@ -189,14 +189,18 @@ def family_step(q: Position, found: dict[str, Any]) -> Position:
 
 
 def polished(
-    model: RegressionModel, data: Data, free: Position, found: dict[str, Any], progress: bool | None
+    model: RegressionModel,
+    data: Data,
+    free: Position,
+    found: dict[str, Any],
+    derivatives: Callable,
+    progress: bool | None,
 ) -> Chained | Dense:
     """The mode of all but effects where these are at their conditional means, by Newton's method with exact gradients;
-    second derivatives are the surrogate's but for the family's parameters."""
+    second derivatives are the surrogate's, from `derivatives`, but for the family's parameters."""
     whitened = whitened_at(model, free, found)
     effects = {name: x for name, x in free.items() if name.startswith("effect_")}
-    nothing, derivatives = jax.tree.map(jnp.zeros_like, effects), jax.jit(derivatives_of(surrogate(model)))
-    some = globals_of(free)
+    nothing, some = jax.tree.map(jnp.zeros_like, effects), globals_of(free)
     key = jnp.zeros(2, jnp.uint32)
 
     def slope_of(some, whitened, data):
