@@ -17,6 +17,28 @@ os.environ.setdefault("STRANG_COMPILED", str(Path(__file__).resolve().parent.par
 import jax
 import numpy as np
 
+# Files that take longest, which begin first: two workers then end at about the same time.
+LONGEST = (
+    "tests/test_docs.py",
+    "tests/nn/test_fit.py",
+    "src/strang/nn/estimator.py",
+    "tests/theory/test_certificate.py",
+    "tests/paper/test_reproduce.py",
+    "tests/models/test_numpyro.py",
+    "tests/nn/test_checks.py",
+    "tests/sampling/test_companion.py",
+    "tests/parallel/test_mesh.py",
+    "tests/storage/test_store.py",
+    "tests/tuning/test_tuning.py",
+    "tests/regression/test_glm.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """The files that take longest first, each whole and in its own order."""
+    place = {name: k for k, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.nodeid.split("::")[0], len(LONGEST)))
+
 
 def standardised(size: int, mean: float = 0.5, seed: int = 0) -> np.ndarray:
     x = np.random.default_rng(seed).normal(size=size)
