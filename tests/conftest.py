@@ -1,21 +1,46 @@
 """Shared data: the paper's Gaussian model, small."""
 
 import os
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 # XLA's older kernels take half as long to compile. Documentation, examples of CONTRIBUTING and whatever else runs with
-# an environment of its own use the kernels that users get. Newer JAX, which Python 3.12 and later get,
-# does not know the flag any more, and ends a process that is given it.
+# an environment of its own use the kernels that users get. Newer JAX, which Python 3.12 and later get, does not know
+# the flag any more, and ends a process that is given it.
 if version("jaxlib").startswith("0.10."):
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+# LLVM would take half of what is left, to make programs fast that run for a moment; operations are the same without.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 # Processes of the tests share what they compile, and the next time begins with it; a user's own folder is left alone.
 os.environ.setdefault("STRANG_COMPILED", str(Path(__file__).resolve().parent.parent / ".compiled"))
 
 import jax
 import numpy as np
+
+# Files that take longest, which begin first: two workers then end at about the same time.
+LONGEST = (
+    "tests/test_docs.py",
+    "tests/nn/test_fit.py",
+    "src/strang/nn/estimator.py",
+    "tests/theory/test_certificate.py",
+    "tests/paper/test_reproduce.py",
+    "tests/models/test_numpyro.py",
+    "tests/nn/test_checks.py",
+    "tests/sampling/test_companion.py",
+    "tests/parallel/test_mesh.py",
+    "tests/storage/test_store.py",
+    "tests/tuning/test_tuning.py",
+    "tests/regression/test_glm.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """The files that take longest first, each whole and in its own order."""
+    place = {name: k for k, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.nodeid.split("::")[0], len(LONGEST)))
 
 
 def standardised(size: int, mean: float = 0.5, seed: int = 0) -> np.ndarray:
@@ -28,6 +53,32 @@ def forgotten_programs():
     """Compiled programs of a file are not kept in memory: those of all files would be gigabytes."""
     yield
     jax.clear_caches()
+
+
+@contextmanager
+def optimising():
+    """LLVM makes programs fast, here and in processes that are started."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "0")
+        jax.clear_caches()
+        jax.config.update("jax_disable_most_optimizations", False)
+        yield
+    jax.config.update("jax_disable_most_optimizations", os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1")
+    jax.clear_caches()
+
+
+@pytest.fixture
+def optimised():
+    """For a test that compares the bits of two programs, or runs for long."""
+    with optimising():
+        yield
+
+
+@pytest.fixture(scope="module")
+def optimised_file():
+    """For a file of them."""
+    with optimising():
+        yield
 
 
 @pytest.fixture

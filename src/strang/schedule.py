@@ -14,6 +14,8 @@ import numpy as np
 
 from strang.util.errors import InputError, first_line
 
+LOOKED_AT = 1000  # step numbers at which sizes are checked
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -194,5 +196,17 @@ def counted(schedules, l):
 
 def probe(schedule, steps: int) -> np.ndarray:
     """The step sizes at up to 1000 step numbers from first to last, dense at the beginning."""
-    numbers = np.unique(np.geomspace(1, steps, 1000).astype(int))
-    return np.asarray(jax.jit(jax.vmap(schedule))(numbers.astype(jnp.result_type(float))))
+    return sizes_at(schedule, np.unique(np.geomspace(1, steps, LOOKED_AT).astype(int)))
+
+
+def sizes_at(schedule, numbers: np.ndarray) -> np.ndarray:
+    """The sizes of the steps with these numbers, of which there are up to 1000; step first."""
+    if isinstance(schedule, Fixed):
+        return np.broadcast_to(np.asarray(schedule.size), (len(numbers), *np.shape(schedule.size)))
+    filled = np.pad(numbers, (0, LOOKED_AT - len(numbers)), mode="edge")  # one length: compiled once
+    return np.asarray(_each(schedule, filled.astype(jnp.result_type(float))))[: len(numbers)]
+
+
+@jax.jit
+def _each(schedule, numbers):
+    return jax.vmap(schedule)(numbers)

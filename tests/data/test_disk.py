@@ -27,6 +27,8 @@ from strang.storage.series import read_series
 from strang.util import random
 from strang.util.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("optimised_file")  # bits of two programs are compared
+
 ROWS, BATCH = 66, 7
 
 

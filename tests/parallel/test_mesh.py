@@ -140,7 +140,7 @@ np.save(f"drawn{jax.process_index()}.npy", drawn)
 """
 
 
-def test_devices_and_processes_change_no_bit(tmp_path):
+def test_devices_and_processes_change_no_bit(tmp_path, optimised):
     """Up to four devices on meshes of every shape; four processes, of which two share the chains and two the
     minibatches; and a run that two devices began, four processes went on with, one of them idle, and one ends."""
     (tmp_path / "devices.py").write_text(

@@ -196,38 +196,55 @@ def potential(model, data, coordinates, z):
     return full_potential(model, data, position) - volume
 
 
-def effects_curvature(model, data, coordinates, z):
-    """Second derivatives of U in the effects, and between them and all else."""
+def effects_curvature(model, data, z):
+    """A function of the coordinates: second derivatives of U in the effects, and between them and all else."""
     flat, unravel = ravel_pytree(z)
     names = np.concatenate(
         [np.full(np.size(x), name.startswith("effect")) for name, x in sorted(z.items()) for x in jax.tree.leaves(x)]
     )
-    matrix = np.asarray(jax.hessian(lambda v: potential(model, data, coordinates, unravel(v)))(flat))
-    return matrix[np.ix_(names, names)], matrix[np.ix_(names, ~names)]
+    curvature = jax.jit(jax.hessian(lambda v, given: potential(model, data, given, unravel(v))))
+
+    def parts(coordinates):
+        matrix = np.asarray(curvature(flat, coordinates))
+        return matrix[np.ix_(names, names)], matrix[np.ix_(names, ~names)]
+
+    return parts
 
 
 def test_effects_are_exactly_white_where_the_likelihood_is_normal(normal_groups):
     """At any coefficients, covariance and noise; negative control: with twice the information they are not."""
     model, data, whitened, z = normal_groups
-    own, between = effects_curvature(model, data, whitened, z)
+    curvature = effects_curvature(model, data, z)
+    own, between = curvature(whitened)
     assert np.allclose(own, np.eye(len(own)), atol=1e-5)
     assert np.abs(between).max() < 1e-4
     term = whitened.terms[0]
     wrong = Whitened((Term(2 * term.information, term.score, term.cross),), whitened.b, whitened.precision, "normal")
-    own, _ = effects_curvature(model, data, wrong, z)
+    own, _ = curvature(wrong)
     assert not np.allclose(own, np.eye(len(own)), atol=0.1)
 
 
 def test_the_change_of_variables_has_its_inverse_volume_and_gradient(normal_groups):
     model, data, whitened, z = normal_groups
     flat, unravel = ravel_pytree(z)
-    position, volume = whitened.with_volume(z)
-    assert np.allclose(ravel_pytree(whitened.inverse(position))[0], flat, atol=1e-6)
-    jacobian = np.asarray(jax.jacobian(lambda v: ravel_pytree(whitened(unravel(v)))[0])(flat))
+
+    @jax.jit  # all at once: piece by piece, hundreds of small programs would be compiled
+    def found(flat):
+        z = unravel(flat)
+        position, volume = whitened.with_volume(z)
+        gradient = jax.grad(lambda p: full_potential(model, data, p))(position)
+        return (
+            volume,
+            ravel_pytree(whitened.inverse(position))[0],
+            jax.jacobian(lambda v: ravel_pytree(whitened(unravel(v)))[0])(flat),
+            ravel_pytree(whitened.pull_back(z, gradient))[0],
+            ravel_pytree(jax.grad(lambda z: potential(model, data, whitened, z))(z))[0],
+        )
+
+    volume, back, jacobian, pulled, expected = found(flat)
+    assert np.allclose(back, flat, atol=1e-6)
     assert float(volume) == pytest.approx(np.linalg.slogdet(jacobian)[1], abs=1e-5)
-    gradient = jax.grad(lambda p: full_potential(model, data, p))(position)
-    expected = jax.grad(lambda z: potential(model, data, whitened, z))(z)
-    assert np.allclose(ravel_pytree(whitened.pull_back(z, gradient))[0], ravel_pytree(expected)[0], atol=1e-5)
+    assert np.allclose(pulled, expected, atol=1e-5)
 
 
 def test_the_fit_finds_the_mode_where_effects_are_at_their_means():
@@ -240,10 +257,12 @@ def test_the_fit_finds_the_mode_where_effects_are_at_their_means():
         position, volume = change.outer.with_volume(change.inner(z))
         return full_potential(model, data, position) - volume
 
-    slope = jax.grad(total)(z)
+    flat, unravel = ravel_pytree(z)
+    slope, curvature = jax.jit(lambda v: (jax.grad(total)(unravel(v)), jax.hessian(lambda v: total(unravel(v)))(v)))(
+        flat
+    )
     others = ravel_pytree({name: x for name, x in slope.items() if name != "effect_0"})[0]
     assert np.abs(others).max() < 0.1  # standard deviations
-    curvature = np.asarray(jax.hessian(lambda v: total(ravel_pytree(z)[1](v)))(ravel_pytree(z)[0]))
     values = np.linalg.eigvalsh(curvature)
     assert values.min() > 0.4
     assert values.max() < 2.5  # of raw columns and effects: thousands
@@ -261,15 +280,19 @@ def test_the_quadratic_control_variate_is_unbiased_and_of_second_order(formula, 
         anchor = jax.tree.map(lambda x: jnp.asarray(x, float), model.unconstrain(model.init()))
         move = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), anchor)
         shared = Known(anchor, jax.jit(arrow_pass(model, exact=True))(arrays(rows, batch_order="full"), anchor))
-        place = jax.tree.map(lambda x, y: x + 0.3 * y, anchor, move)
-        known = linear(model, shared, jax.tree.map(jnp.subtract, place, anchor))
-        rest = remainder(model, anchor, place, rows, None)
-        expected = jax.grad(lambda p: jnp.sum(model.batch_log_likelihood(p, rows)))(place)
-        found = jax.tree.map(jnp.add, known, rest)
-        assert np.allclose(ravel_pytree(found)[0], ravel_pytree(expected)[0], rtol=1e-4, atol=1e-4)
+
+        @jax.jit
+        def at(distance):
+            place = jax.tree.map(lambda x, y: x + distance * y, anchor, move)
+            known = linear(model, shared, jax.tree.map(jnp.subtract, place, anchor))
+            rest = remainder(model, anchor, place, rows, None)
+            expected = jax.grad(lambda p: jnp.sum(model.batch_log_likelihood(p, rows)))(place)
+            return [ravel_pytree(tree)[0] for tree in (jax.tree.map(jnp.add, known, rest), expected, rest)]
+
+        found, expected, rest = at(0.3)
+        assert np.allclose(found, expected, rtol=1e-4, atol=1e-4)
         if family == "poisson":
-            near = jax.tree.map(lambda x, y: x + 0.003 * y, anchor, move)
-            sizes = [np.abs(ravel_pytree(remainder(model, anchor, p, rows, None))[0]).max() for p in (near, place)]
+            sizes = [np.abs(each).max() for each in (at(0.003)[2], rest)]
             assert sizes[0] < 2e-4 * sizes[1]  # a hundredth of the distance
 
 
@@ -284,6 +307,11 @@ def test_several_terms_have_coordinates_that_are_a_change_of_variables():
             np.allclose(a, b, atol=1e-4)
             for a, b in zip(*(jax.tree.leaves(x) for x in (found.constrain(start), model.init())), strict=True)
         )
-        jacobian = np.asarray(jax.jacobian(lambda v: ravel_pytree(found.change(unravel(v)))[0])(flat))
-        expected = float(model.log_prior(found.change(start))) + np.linalg.slogdet(jacobian)[1]
-        assert float(found.log_prior(start)) == pytest.approx(expected, rel=1e-5)
+        jacobian, expected, density = jax.jit(
+            lambda v: (
+                jax.jacobian(lambda v: ravel_pytree(found.change(unravel(v)))[0])(v),
+                model.log_prior(found.change(unravel(v))),
+                found.log_prior(unravel(v)),
+            )
+        )(flat)
+        assert float(density) == pytest.approx(float(expected) + np.linalg.slogdet(jacobian)[1], rel=1e-5)

@@ -17,6 +17,8 @@ from strang.storage.store import named_leaves
 from strang.util import random
 from strang.util.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("optimised_file")  # bits of two programs are compared
+
 X = np.random.default_rng(0).normal(0.5, 1.0, 60).astype(np.float32)
 MODEL = strang.models.Gaussian()
 ORDERS = ["full", "iid", "reshuffled", "symmetric"]
@@ -28,13 +30,18 @@ DYNAMICS = {
 }
 
 
+def square(q):
+    """What is averaged; one function, so that tests share what is compiled."""
+    return q**2
+
+
 def data(order, rows=X):
     return strang.data.arrays(rows, batch_size=None if order == "full" else 7, batch_order=order)
 
 
 def job(order="iid", dynamics="sghmc", **changes):
     kind, word = DYNAMICS[dynamics]
-    settings = {"step_size": 0.01, "steps": 1000, "chains": 6, "coupled": 3, "seed": 5, "average": lambda q: q**2}
+    settings = {"step_size": 0.01, "steps": 1000, "chains": 6, "coupled": 3, "seed": 5, "average": square}
     return prepare(MODEL, data(order), kind, integrator=word, **{**settings, **changes})
 
 
@@ -100,7 +107,7 @@ def test_the_bias_is_the_exact_one(order, batch, word):
     dynamics, h, precision = strang.SGHMC(8.0), 0.06, 61.0
     run = strang.sample(
         MODEL, rows, dynamics, integrator=word, step_size=h, steps=20_000, burn_in=200, chains=40, coupled=40,
-        average=lambda q: q**2, progress=False,
+        average=square, progress=False,
     )  # fmt: skip
     noise = 0.0 if order == "full" else 60**2 * X.astype(float).var() / batch
     step = strang.spell(dynamics, word)
@@ -155,7 +162,7 @@ def test_steps_that_decrease_are_followed_too():
     schedule = strang.schedule.decreasing(0.1, 0.5)
     run = strang.sample(
         MODEL, data("full"), strang.SGHMC(8.0), integrator="ubu:UBU", step_size=schedule, steps=4000, burn_in=100,
-        chains=10, coupled=10, average=lambda q: q**2, progress=False,
+        chains=10, coupled=10, average=square, progress=False,
     )  # fmt: skip
     weight = averages.means(run.chain.companion.difference)["weight"]
     np.testing.assert_allclose(weight, 1, rtol=1e-5)

@@ -1,5 +1,6 @@
 """A mode of the posterior, sought over all data: by L-BFGS, or by Newton's method where its matrix can be had."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -60,23 +61,14 @@ class Newton:
     curvature, so that scales do not matter. Its code is compiled once, for searches from any number of starts."""
 
     def __init__(self, model, data: Data, like: Tree):
-        self.data, self.like = data, like
-        with jax.enable_x64():
-            _, unravel = ravel_pytree(jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), jnp.float64), like))
+        self.model, self.data, self.like = model, data, like
 
-        @jax.jit
-        def expand(point, data):
-            def slope_at(point):
-                return jax.grad(lambda vector: full_potential(model, data, unravel(vector)))(point)
+    def expand(self, point, data: Data):
+        """U, its gradient and its matrix of second derivatives."""
+        return expanded(self.model, self.like, point, data)
 
-            value, slope = jax.value_and_grad(lambda vector: full_potential(model, data, unravel(vector)))(point)
-            try:
-                return value, slope, full_hessian(model, data, unravel(point))
-            except NotImplementedError:  # JAX has no rule for the second derivative of some function in the model
-                return value, slope, differences(slope_at, point)
-
-        self.unravel, self.expand = unravel, expand
-        self.potential = jax.jit(lambda point, data: full_potential(model, data, unravel(point)))
+    def potential(self, point, data: Data):
+        return potential_at(self.model, self.like, point, data)
 
     def search(self, start: Tree, *, steps: int = NEWTON_STEPS, progress: bool | None) -> Curved:
         """The mode that is found from a start.
@@ -117,8 +109,33 @@ class Newton:
     def as_position(self, point: np.ndarray) -> Tree:
         """A vector in the structure and precision of a position."""
         with jax.enable_x64():
-            tree = self.unravel(jnp.asarray(point))
+            tree = in_doubles(self.like)(jnp.asarray(point))
         return jax.tree.map(lambda x, like: np.asarray(x, jnp.asarray(like).dtype), tree, self.like)
+
+
+def in_doubles(like: Tree):
+    """A function from a vector in double precision to a position."""
+    return ravel_pytree(jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), jnp.float64), like))[1]
+
+
+@partial(jax.jit, static_argnums=0)
+def expanded(model, like: Tree, point, data: Data):
+    """U, its gradient and its matrix of second derivatives at a vector that stands for a position like this one."""
+    unravel = in_doubles(like)
+
+    def slope_at(point):
+        return jax.grad(lambda vector: full_potential(model, data, unravel(vector)))(point)
+
+    value, slope = jax.value_and_grad(lambda vector: full_potential(model, data, unravel(vector)))(point)
+    try:
+        return value, slope, full_hessian(model, data, unravel(point))
+    except NotImplementedError:  # JAX has no rule for the second derivative of some function in the model
+        return value, slope, differences(slope_at, point)
+
+
+@partial(jax.jit, static_argnums=0)
+def potential_at(model, like: Tree, point, data: Data):
+    return full_potential(model, data, in_doubles(like)(point))
 
 
 def differences(slope, point):

@@ -33,12 +33,13 @@ def fitted_coordinates(model: RegressionModel, data: Data, progress: bool | None
     """Coordinates in which group effects are about standard normal, and all else has unit curvature at the mode."""
     data = Data(data.rows, make_order(data.size, None, "full"))
     add_up, derivatives = jax.jit(arrow_pass(model)), jax.jit(derivatives_of(surrogate(model)))
+    log_prior = jax.jit(model.log_prior)
     free = before = model.unconstrain(model.init())
     least, halved = -np.inf, 0
     for _ in track(range(PASSES), "fitting", progress):
         found = host(add_up(data, free))
         data.check()
-        value = found["value"] + float(model.log_prior(free))
+        value = found["value"] + float(log_prior(free))
         if not value >= least - ROUNDED * abs(least) and halved < HALVINGS:  # too far: half way back
             free, halved = jax.tree.map(lambda x, y: (x + y) / 2, before, free), halved + 1
             continue
@@ -48,9 +49,9 @@ def fitted_coordinates(model: RegressionModel, data: Data, progress: bool | None
         if gain < CLOSE:
             break
         same = {name: x for name, x in free.items() if name == "b" or name.startswith("effect_")}
-        least, halved = found["value"] + float(model.log_prior({**after, **same})), 0
+        least, halved = found["value"] + float(log_prior({**after, **same})), 0
         before, free = free, after
-    return polished(model, data, free, host(add_up(data, free)), progress)
+    return polished(model, data, free, host(add_up(data, free)), derivatives, progress)
 
 
 def host(tree: Any) -> Any:
@@ -188,14 +189,18 @@ def family_step(q: Position, found: dict[str, Any]) -> Position:
 
 
 def polished(
-    model: RegressionModel, data: Data, free: Position, found: dict[str, Any], progress: bool | None
+    model: RegressionModel,
+    data: Data,
+    free: Position,
+    found: dict[str, Any],
+    derivatives: Callable,
+    progress: bool | None,
 ) -> Chained | Dense:
     """The mode of all but effects where these are at their conditional means, by Newton's method with exact gradients;
-    second derivatives are the surrogate's but for the family's parameters."""
+    second derivatives are the surrogate's, from `derivatives`, but for the family's parameters."""
     whitened = whitened_at(model, free, found)
     effects = {name: x for name, x in free.items() if name.startswith("effect_")}
-    nothing, derivatives = jax.tree.map(jnp.zeros_like, effects), jax.jit(derivatives_of(surrogate(model)))
-    some = globals_of(free)
+    nothing, some = jax.tree.map(jnp.zeros_like, effects), globals_of(free)
     key = jnp.zeros(2, jnp.uint32)
 
     def slope_of(some, whitened, data):

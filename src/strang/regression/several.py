@@ -71,11 +71,12 @@ def reparametrised(model: RegressionModel, data: Data, progress: bool | None) ->
             "together; leave a term out, or write few levels as C(...)."
         )
     data, add_up = Data(data.rows, make_order(data.size, None, "full")), jax.jit(arrow_pass(model))
+    log_prior = jax.jit(model.log_prior)
     before: tuple[float, Position] | None = None
     for _ in track(range(PASSES), "fitting", progress):
         found = host(add_up(data, free))
         data.check()
-        value = found["value"] + float(model.log_prior(free))
+        value = found["value"] + float(log_prior(free))
         if before is not None and not value >= before[0] - abs(before[0]) * 1e-3:
             free = jax.tree.map(lambda x, y: (x + y) / 2, before[1], free)  # too far: half way back
             continue

@@ -7,6 +7,7 @@ import numpy as np
 from strang.data.orders import Stream
 from strang.dynamics.fields import at_step, schedules
 from strang.sampling import averages
+from strang.schedule import LOOKED_AT, sizes_at
 from strang.util.trees import Tree, spread, zeros
 
 MAX_RHAT = 1.1  # above which chains disagree, if that is not chance
@@ -176,9 +177,8 @@ def uncertainty(run, found: np.ndarray) -> float:
 
 def step_sizes(run, first: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Up to 1000 step numbers from `first` to the last, and the sizes of these steps: step, then chain, or 1."""
-    numbers = np.unique(np.geomspace(first, max(run.steps, first), 1000).round())
-    sizes = jax.jit(jax.vmap(run.job.inputs.schedule))(numbers.astype(jnp.result_type(float)))
-    return numbers, np.asarray(sizes, float).reshape(len(numbers), -1)
+    numbers = np.unique(np.geomspace(first, max(run.steps, first), LOOKED_AT).round())
+    return numbers, sizes_at(run.job.inputs.schedule, numbers).astype(float).reshape(len(numbers), -1)
 
 
 def mean_steps(run) -> np.ndarray:

@@ -125,19 +125,20 @@ def mixing(draws: np.ndarray) -> dict[str, np.ndarray] | None:
     return {name: np.array([float(value) for value in values]) for name, values in found.items()}
 
 
+@partial(jax.jit, static_argnums=0)
+def averaged_each(average: Callable, part: Tree) -> list:
+    """What is averaged, as vectors, at each draw of each chain."""
+    outcome = jax.vmap(jax.vmap(average))(part)
+    return [leaf.reshape(*leaf.shape[:2], -1) for leaf in jax.tree.leaves(outcome)]
+
+
 def flat_draws(samples: Tree, average: Callable, alive: np.ndarray) -> np.ndarray:
     """What is averaged, at each draw of the chains that are alive: chain, draw, number. A few draws at a time."""
-
-    @jax.jit
-    def values(part: Tree) -> Any:
-        outcome = jax.vmap(jax.vmap(average))(part)
-        return [leaf.reshape(*leaf.shape[:2], -1) for leaf in jax.tree.leaves(outcome)]
-
     kept = jax.tree.map(lambda x: x[alive], samples)
     first = jax.tree.leaves(kept)[0]
     each = max(1, CHUNK // max(1, sum(leaf[:, :1].size for leaf in jax.tree.leaves(kept))))
     parts = []
     for start in range(0, first.shape[1], each):
         part = jax.tree.map(partial(lambda start, x: np.asarray(x[:, start : start + each]), start), kept)
-        parts.append(np.concatenate([np.asarray(leaf) for leaf in values(part)], axis=-1))
+        parts.append(np.concatenate([np.asarray(leaf) for leaf in averaged_each(average, part)], axis=-1))
     return np.concatenate(parts, axis=1)

@@ -145,5 +145,6 @@ def chains_last(data: Data) -> bool:
 def materialise(function, count):
     """function(), kept in memory: a branch that is always taken but that XLA must not look through, since it would
     otherwise compute all random bits anew, one at a time, inside the gathering loop that uses them."""
+    function = jax.jit(function, inline=True)  # traced once for both its shapes and its branch
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function))
     return lax.cond(count > 0, function, lambda: empty)

@@ -294,7 +294,13 @@ def reference_of(average: Callable | None, position: Tree) -> Tree:
     shapes = jax.eval_shape(lambda theta: jax.tree.map(jnp.asarray, average(theta)), position)
     if size(shapes) > MAX_SQUARED:
         return None
-    return jax.jit(lambda theta: jax.tree.map(lambda x: jnp.asarray(x, float), average(theta)))(position)
+    return averaged_at(average, position)
+
+
+@partial(jax.jit, static_argnums=0)
+def averaged_at(average: Callable, position: Tree) -> Tree:
+    """What is averaged, at one position, in floating point."""
+    return jax.tree.map(lambda x: jnp.asarray(x, float), average(position))
 
 
 def check_memory(model, init, chains: int) -> None:
@@ -374,7 +380,7 @@ def chains_in(init, model) -> int | None:
 def first_positions(model, init, keys) -> Tree:
     """What each chain moves at first, before any coordinates: the model's own start, or `init` (a position, one for
     each chain along a leading axis, or a function of a `jax.random` key)."""
-    chains, many = len(keys.start), chains_in(init, model)
+    chains, many, own = len(keys.start), chains_in(init, model), init is None
     init = model.init if init is None else init
     if many is not None:
         if many != chains:
@@ -383,9 +389,9 @@ def first_positions(model, init, keys) -> Tree:
             )
         positions = floats(init)
     elif is_start_function(init):
-        own = jax.jit(random.fold)(keys.start, 1)  # op by op it would take far longer to compile
+        folded = jax.jit(random.fold)(keys.start, 1)  # op by op it would take far longer to compile
         try:
-            positions = jax.jit(jax.vmap(lambda key: floats(init(random.jax_key(key)))))(own)
+            positions = own_starts(model, folded) if own else jax.jit(partial(started, init))(folded)
         except InputError:
             raise
         except Exception as error:
@@ -402,6 +408,17 @@ def first_positions(model, init, keys) -> Tree:
     free = jax.jit(jax.vmap(model.unconstrain))(positions)
     check_way_back(model, positions, free)
     return free
+
+
+def started(init: Callable, keys) -> Tree:
+    """Where chains with these keys start, by a function of a `jax.random` key."""
+    return jax.vmap(lambda key: floats(init(random.jax_key(key))))(keys)
+
+
+@partial(jax.jit, static_argnums=0)
+def own_starts(model, keys) -> Tree:
+    """By the model's own."""
+    return started(model.init, keys)
 
 
 def floats(position: Tree) -> Tree:

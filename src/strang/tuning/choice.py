@@ -7,6 +7,7 @@ at any size, so what is left of the bias is what a posterior that is not normal 
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -64,28 +65,31 @@ def measure_noise(model, data: Data, coordinates, mode: Tree, seed: int, gradien
     estimator = gradient if isinstance(gradient, ControlVariate) else ControlVariate()
     times = min(8, max(1, size(mode) // MORE_NOISE))
 
-    @jax.jit
-    def measured(keys, coordinates, mode, data):
-        def one(key, batch_key):
-            z = random.normals(key, jnp.uint32(1), mode, 1)[0]
-            rows = data.take(random.indices(batch_key[None], jnp.uint32(0), times * NOISE_ROWS, data.size)[:, 0])
-            position = coordinates(z)
-
-            def of_row(datum):
-                here = jax.grad(model.log_likelihood)(position, datum)
-                change = estimator.difference(model, mode, position, jax.tree.map(lambda x: x[None], datum))
-                return tuple(ravel_pytree(coordinates.pull_back(z, x))[0] for x in (here, change))
-
-            parts = jax.tree.map(lambda x: x.reshape(times, NOISE_ROWS, *x.shape[1:]), rows)
-            found = jax.lax.map(lambda part: [x.var(0, ddof=1) for x in jax.vmap(of_row)(part)], parts)
-            return [x.mean(0) for x in found]
-
-        return jax.lax.map(lambda pair: one(*pair), (keys.start, keys.batch))
-
-    found = measured(keys, coordinates, jax.tree.map(jnp.asarray, mode), data)
+    found = measured(model, estimator, times, keys, coordinates, jax.tree.map(jnp.asarray, mode), data)
     data.check()
     plain, reduced = (float(np.asarray(x, float).mean(0).max()) * float(data.size) ** 2 for x in found)
     return Noise(plain, reduced)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def measured(model, estimator, times: int, keys, coordinates, mode: Tree, data: Data) -> list:
+    """The variances of one row's gradients, plain and with a control variate, at each place."""
+
+    def one(key, batch_key):
+        z = random.normals(key, jnp.uint32(1), mode, 1)[0]
+        rows = data.take(random.indices(batch_key[None], jnp.uint32(0), times * NOISE_ROWS, data.size)[:, 0])
+        position = coordinates(z)
+
+        def of_row(datum):
+            here = jax.grad(model.log_likelihood)(position, datum)
+            change = estimator.difference(model, mode, position, jax.tree.map(lambda x: x[None], datum))
+            return tuple(ravel_pytree(coordinates.pull_back(z, x))[0] for x in (here, change))
+
+        parts = jax.tree.map(lambda x: x.reshape(times, NOISE_ROWS, *x.shape[1:]), rows)
+        found = jax.lax.map(lambda part: [x.var(0, ddof=1) for x in jax.vmap(of_row)(part)], parts)
+        return [x.mean(0) for x in found]
+
+    return jax.lax.map(lambda pair: one(*pair), (keys.start, keys.batch))
 
 
 def options(noise: Noise, rows: int, target: float, longest: float = LONGEST_STEP) -> list[Option]:

@@ -21,6 +21,12 @@ SMALL_RANGE = 1 << 16  # up to which a random number below n is made of 32 bits
 
 def threefry(key, a, b):
     """Two arrays of 32 random bits from a key and a counter of twice 32 bits."""
+    if isinstance(key, np.ndarray):
+        return _rounds(key, a, b)
+    return _traced_once(key, a, b)
+
+
+def _rounds(key, a, b):
     first, second = key[..., 0], key[..., 1]
     keys = (first, second, first ^ second ^ np.uint32(0x1BD11BDA))
     a, b = a + keys[0], b + keys[1]
@@ -30,6 +36,9 @@ def threefry(key, a, b):
             b = a ^ ((b << np.uint32(rotation)) | (b >> np.uint32(32 - rotation)))
         a, b = a + keys[(block + 1) % 3], b + keys[(block + 2) % 3] + np.uint32(block + 1)
     return a, b
+
+
+_traced_once = jax.jit(_rounds, inline=True)
 
 
 class Keys(NamedTuple):
