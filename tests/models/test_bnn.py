@@ -10,7 +10,8 @@ from strang import calibration
 from strang.calibration import Bin
 from strang.data import images
 from strang.gradients.estimators import batch_gradient
-from strang.sampling.request import floats, prepare
+from strang.sampling.request import prepare
+from strang.sampling.starts import floats
 from strang.util.errors import InputError
 
 

@@ -10,7 +10,7 @@ import pytest
 import strang
 from strang.gradients.estimators import batch_gradient
 from strang.models.networks import from_equinox, from_nnx
-from strang.sampling.request import first_positions
+from strang.sampling.starts import first_positions
 from strang.util import random
 from strang.util.errors import InputError
 from strang.util.trees import names_of

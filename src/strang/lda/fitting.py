@@ -22,8 +22,8 @@ from strang.lda.page import write_page
 from strang.lda.settings import IN_JSON, completed, is_scored, scoring_interval
 from strang.run.api import request
 from strang.run.driver import Look, Observer, drive
+from strang.sampling.job import Job
 from strang.sampling.record import Chain
-from strang.sampling.request import Job
 from strang.schedule import slowing
 from strang.storage.series import latest, read_series
 from strang.storage.store import Store, stored_parts

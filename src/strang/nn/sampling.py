@@ -17,7 +17,7 @@ from strang.run.api import request
 from strang.run.goal import GoalObserver
 from strang.run.result import Run, finish
 from strang.sampling import averages
-from strang.sampling.request import Job
+from strang.sampling.job import Job
 from strang.storage.store import Store
 from strang.util.progress import bar
 from strang.util.trees import Tree

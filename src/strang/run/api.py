@@ -21,17 +21,10 @@ from strang.parallel.mesh import mesh_shape
 from strang.run.driver import run_blocks
 from strang.run.goal import GoalObserver
 from strang.run.result import Run, finish
+from strang.sampling.job import Job, position_itself
 from strang.sampling.record import Chain
-from strang.sampling.request import (
-    MAX_SQUARED,
-    MAX_STEPS,
-    Job,
-    first_positions,
-    opened,
-    position_itself,
-    prepare,
-    scattered,
-)
+from strang.sampling.request import MAX_SQUARED, MAX_STEPS, opened, prepare
+from strang.sampling.starts import first_positions, scattered
 from strang.storage.manifest import known_files
 from strang.storage.store import Store, forget, stored_parts
 from strang.tuning import Tuning, saved, tune

@@ -19,8 +19,8 @@ from strang.parallel.dask import connected, gathered
 from strang.run.api import Average, Integrator, StepSize, position_itself, request
 from strang.run.driver import Observer, drive
 from strang.run.result import Run
+from strang.sampling.job import Job
 from strang.sampling.record import CHAIN_AXES, Chain
-from strang.sampling.request import Job
 from strang.schedule import Function
 from strang.util.errors import InputError, whole
 from strang.util.front_door import front_door

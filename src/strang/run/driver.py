@@ -13,8 +13,8 @@ import numpy as np
 
 from strang.parallel import processes
 from strang.parallel.mesh import Runner
+from strang.sampling.job import Job, empty_trace, like_draw, trace_length
 from strang.sampling.record import Chain
-from strang.sampling.request import Job, empty_trace, like_draw, trace_length
 from strang.storage.store import Store
 from strang.util.progress import bar
 from strang.util.trees import Tree

@@ -8,8 +8,8 @@ from strang.run.driver import Goal, Look
 from strang.run.result import SeriesObserver
 from strang.run.verdict import MAX_RHAT
 from strang.sampling.estimates import Estimates, estimates
+from strang.sampling.job import Job
 from strang.sampling.record import Chain
-from strang.sampling.request import Job
 from strang.tuning import Tuning
 
 FIRST_LOOK, GROWTH = 256, 1.25  # steps after burn-in, and the ratio of two looks

@@ -21,8 +21,9 @@ from strang.run.predict import LogDensity, Prediction
 from strang.run.table import Table, flat_draws, table
 from strang.sampling import averages
 from strang.sampling.estimates import Estimates, estimates, shares_noise
+from strang.sampling.job import Job
 from strang.sampling.record import Chain, positions_of
-from strang.sampling.request import MAX_STEPS, Job
+from strang.sampling.request import MAX_STEPS
 from strang.schedule import as_schedule, counted
 from strang.storage.manifest import MAX_SERIES_VALUES
 from strang.storage.store import Store

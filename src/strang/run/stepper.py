@@ -13,8 +13,10 @@ from strang.dynamics.fields import at_step
 from strang.gradients.full import batch_gradient
 from strang.integrators.words import Step, spell
 from strang.models.base import Posterior
+from strang.sampling.checks import check_model_and_dynamics
 from strang.sampling.record import Chain
-from strang.sampling.request import MAX_STEPS, check_model_and_dynamics, first_positions, spread_over_chains
+from strang.sampling.request import MAX_STEPS, spread_over_chains
+from strang.sampling.starts import first_positions
 from strang.schedule import as_schedule
 from strang.util import random
 from strang.util.errors import InputError, whole

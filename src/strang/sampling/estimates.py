@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from strang.sampling import averages
+from strang.sampling.job import Job, position_itself
 from strang.sampling.record import Chain
-from strang.sampling.request import Job, position_itself
 from strang.util.trees import Tree, names_of
 
 SURE = 1.645  # standard errors by which a bias may be larger than it was measured: 90 % of a normal's are within

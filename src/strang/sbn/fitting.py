@@ -20,8 +20,8 @@ from strang.dynamics.fields import make
 from strang.run.api import request
 from strang.run.driver import Look, Observer, drive
 from strang.run.result import DivergenceWarning, Run, temperatures
+from strang.sampling.job import Job
 from strang.sampling.record import Chain
-from strang.sampling.request import Job
 from strang.sbn.model import SBN, compiled
 from strang.sbn.page import write_page
 from strang.sbn.scoring import log_likelihood

@@ -19,7 +19,7 @@ import numpy as np
 from strang.data.batches import Data
 from strang.dynamics.fields import numbers
 from strang.sampling.chain import advance
-from strang.sampling.request import Job, like_draw
+from strang.sampling.job import Job, like_draw
 from strang.storage.draws import leaf_names
 from strang.util.errors import InputError, first_line
 from strang.util.trees import Tree

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from strang.parallel import processes
+from strang.sampling.job import Job, like_draw
 from strang.sampling.record import Chain
-from strang.sampling.request import Job, like_draw
 from strang.storage.draws import Draws, mapped_tree
 from strang.storage.manifest import check_about, check_same, checksum, parts_in, read_spec, spec_of
 from strang.storage.series import drop_lines_after, line_of

@@ -15,8 +15,8 @@ from strang.coordinates import Blocks, Chained, Dense, Diagonal
 from strang.models.base import from_natural
 from strang.sampling.chain import advance_alone
 from strang.sampling.estimates import Estimates, estimates
+from strang.sampling.job import Job, empty_trace
 from strang.sampling.record import Chain, Companion
-from strang.sampling.request import Job, empty_trace
 from strang.util.trees import Tree, size
 
 SETTLING = 16.0  # time, in units of the posterior's scale, for chains to forget where they started

@@ -18,22 +18,10 @@ from strang.dynamics.base import Dynamics
 from strang.dynamics.sghmc import SGHMC
 from strang.gradients.estimators import ControlVariate, Minibatch, control_variate
 from strang.models.base import Posterior, natural_now
-from strang.sampling.request import (
-    MAX_SQUARED,
-    chains_in,
-    check_average,
-    check_data_and_gradient,
-    check_model,
-    check_model_and_dynamics,
-    check_starts,
-    finite_densities,
-    first_positions,
-    first_rows,
-    opened,
-    position_itself,
-    prepare,
-    scattered,
-)
+from strang.sampling.checks import check_average, check_data_and_gradient, check_model, check_model_and_dynamics
+from strang.sampling.job import position_itself
+from strang.sampling.request import MAX_SQUARED, opened, prepare
+from strang.sampling.starts import chains_in, check_starts, finite_densities, first_positions, first_rows, scattered
 from strang.tuning.choice import FRICTION, LONGEST_STEP, Noise, Option, measure_noise, options
 from strang.tuning.choice import describe as describe_options
 from strang.tuning.landscape import Landscape, explore
