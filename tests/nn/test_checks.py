@@ -38,12 +38,13 @@ REAL = {
 def least_squares(net, rows, settings, before=None) -> Fitted:
     """One draw: the weights of a linear fit to the targets, or to large logits of the classes."""
     x, y = np.asarray(rows[0], float), np.asarray(rows[1])
-    classes = net.model.widths[-1]
+    classes = (net.bare or net).model.widths[-1]
     outputs = np.column_stack([y, np.full(len(y), np.log(np.expm1(NOISE)))]) if net.output == "number" else None
     outputs = 20 * np.eye(classes)[y.astype(int)] if outputs is None else outputs
     design = np.column_stack([x, np.ones(len(x))])
     found = np.linalg.lstsq(design.T @ design + 1e-3 * np.eye(design.shape[1]), design.T @ outputs, rcond=None)[0]
     position = ({"weights": found[:-1].astype(np.float32), "biases": found[-1].astype(np.float32)},)
+    position = position if net.bare is None else jax.tree.map(np.asarray, net.model.lifted(position))
     draws = jax.tree.map(lambda leaf: leaf[None, None], position)
     first = jax.tree.map(lambda leaf: leaf[0], draws)
     return Fitted(draws, first, first, HEALTH, np.zeros(1), 1, 0.1, 1.0, 1.0, {})
