@@ -49,6 +49,7 @@ SMALLER = {
     "1_500": "150",
     "thin=150": "thin=15",
     "random_state=0).fit(": "random_state=0, hidden_layer_sizes=(2,), starts=1).fit(",
+    "steps=500, starts=2": "steps=20, starts=1",
     "batch_size=200": "batch_size=20",
     "hidden=100": "hidden=4",
     "pictures.test[:500]": "pictures.test[:5]",
