@@ -55,7 +55,7 @@ SMALLER = {
     "pictures.test[:500]": "pictures.test[:5]",
     '"steps": 20_000, "burn_in": 2_000, "chains": 40': '"steps": 600, "burn_in": 60, "chains": 40',
     "sold), error=0.1)": "sold), steps=300)",
-    "error=0.1, holdout=0.1)": "steps=300, holdout=0.1)",
+    "error=0.1, holdout=0.1)": "error=0.5, holdout=0.1)",
     '"tcp://10.0.0.1:8786"': "None",
 }
 SHORT = ("-W", "ignore:chains disagree", "-W", "ignore:the run is not to be trusted")  # as such short runs are

@@ -23,7 +23,7 @@ from strang.util.progress import bar
 from strang.util.trees import Tree
 
 WORD = "leimkuhler:BAOA"  # one gradient per step
-LONGEST_STEP, CALMER, BOLDER = 0.5, 0.4, 1.5  # of a unit of time in which the stiffest direction turns by one radian
+LONGEST_STEP, CALMER, BOLDER = 0.35, 0.4, 1.5  # of a unit of time in which the stiffest direction turns by one radian
 HOT = 1.15  # temperature of a layer, beyond its error, at which the step is made smaller
 PHASES, ATTEMPTS = 5, 12  # of settling, and how often one may begin anew with smaller steps
 NETWORK, SCALES = map(jax.tree_util.DictKey, ("network", "log_scale"))  # of positions with scales that are learnt
