@@ -108,6 +108,10 @@ def test_a_fit_says_what_it_chose_and_how_it_is(classifier):
     assert min(health.moved) > 0
     assert np.isfinite([health.rhat, health.rhat_within, health.bias, health.bias_error]).all()
     assert "temperature (should be 1): layer 0" in str(health)
+    assert health.hottest >= max(health.temperature.values())
+    assert "A CHAIN IS HOT (a layer has temperature 2.00)" in str(replace(health, hottest=2.0))
+    assert "IS HOT" not in str(replace(health, hottest=1.1))
+    assert "not measured" in str(replace(health, bias=float("nan")))
     assert "CHAINS HAVE NOT SETTLED" in str(replace(health, rhat_within=1.2))
     assert "SETTLED" not in str(replace(health, rhat_within=1.05))
 

@@ -131,7 +131,7 @@ def chosen_temperature(
     begun: float,
     folder: Folder | None,
 ) -> tuple[float, dict[float, float]]:
-    """The temperature at which pilot chains forecast held-out rows best, and what each had; or as it was found before
+    """The temperature that pilot chains choose, and what each forecast of held-out rows had; or as it was found before
     a kill."""
     found = None if folder is None else folder.load_choice()
     if found is None:

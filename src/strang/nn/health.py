@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from strang.nn.sampling import layer_heat
+from strang.nn.sampling import HOT, layer_heat
 from strang.run.result import Run
 from strang.util.trees import Tree
 
@@ -27,6 +27,7 @@ class Health:
             draws (root mean squares over some rows); from companions at twice the step. NaN where it was not measured.
         bias_error: its standard error, likewise.
         diverged: chains that diverged, which are left out.
+        hottest: the largest temperature of a layer in any one chain.
     """
 
     temperature: dict[str, float]
@@ -36,6 +37,7 @@ class Health:
     bias: float
     bias_error: float
     diverged: int
+    hottest: float = float("nan")
 
     def __str__(self) -> str:
         heat = ", ".join(f"{name} {value:.3f}" for name, value in self.temperature.items())
@@ -44,7 +46,14 @@ class Health:
                 f"temperature (should be 1): {heat}",
                 f"R-hat of predictions: {self.rhat:.3g} between starts, {self.rhat_within:.3g} within chains",
                 f"moved by {', '.join(f'{part:.2g}' for part in self.moved)} of the starts' lengths",
-                f"bias of predictions: {self.bias:.2g} ± {self.bias_error:.2g} of their standard deviations",
+                f"bias of predictions: {self.bias:.2g} ± {self.bias_error:.2g} of their standard deviations"
+                if np.isfinite(self.bias)
+                else "bias of predictions: not measured, or companions at twice the step diverged",
+                *(
+                    [f"A CHAIN IS HOT (a layer has temperature {self.hottest:.2f}): do not trust its predictions"]
+                    if self.hottest > HOT
+                    else []
+                ),
                 *(
                     ["CHAINS HAVE NOT SETTLED: more steps= would change predictions"]
                     if self.rhat_within > SETTLED
@@ -61,21 +70,22 @@ def health_of(run: Run, starts: Tree) -> Health:
     found = run.estimates
     # Not prediction by prediction: that of a row whose class is certain has hardly any spread.
     spread = np.nan if found.sd is None else root_mean_square(found.sd.value)
+    heat = {name: mean[run.alive] for name, (mean, _) in layer_heat(run).items()}
     return Health(
-        temperature={name: float(mean[run.alive].mean()) for name, (mean, _) in layer_heat(run).items()},
+        temperature={name: float(each.mean()) for name, each in heat.items()},
         rhat=float(np.nanmax(rhat)) if np.isfinite(rhat).any() else float("nan"),
         rhat_within=within(run),
         moved=[float(part) for part in distances(run.positions, starts)],
         bias=root_mean_square(found.mean.bias) / spread if spread > 0 else float("nan"),
         bias_error=root_mean_square(found.mean.bias_error) / spread if spread > 0 else float("nan"),
         diverged=run.diverged,
+        hottest=float(max(each.max() for each in heat.values())),
     )
 
 
 def root_mean_square(values) -> float:
-    values = np.asarray(values, float)
-    known = values[np.isfinite(values)]
-    return float(np.sqrt(np.mean(known**2))) if known.size else float("nan")
+    """NaN or infinite where one of the values is: what was not measured is not left out."""
+    return float(np.sqrt(np.mean(np.asarray(values, float) ** 2)))
 
 
 def within(run: Run) -> float:

@@ -1,6 +1,6 @@
-"""The folder of a fit: `fit.json` says which fit, `starts.npz` how far the optimiser is,
-`choice.npz` what pilot chains found, `settled.npz` where the
-averaged part begins, and `chains/` is the run itself. After a kill the same fit goes on from there, bit for bit."""
+"""The folder of a fit: `fit.json` says which fit, `starts.npz` how far the optimiser is, `choice.npz` what pilot chains
+found, `settled.npz` where the averaged part begins, and `chains/` is the run itself. After a kill the same fit goes on
+from there, bit for bit."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ class Folder:
             replace_file(path / "fit.json", json.dumps({"mark": mark, "seed": settings.seed}).encode())
         elif known["mark"] != mark:
             raise InputError(f"{path} holds a fit of other data or settings; write another folder, or delete it.")
-        remove_leftovers(path, "fit.json", "starts.npz", "settled.npz")
+        remove_leftovers(path, "fit.json", "starts.npz", "choice.npz", "settled.npz")
 
     def load(self, like: Search) -> tuple[Search, bool]:
         """The search that was saved, or this one, and whether it is over."""
