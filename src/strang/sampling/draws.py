@@ -124,7 +124,7 @@ def draw_salts(order: BatchOrder, keys, steps, count) -> Any:
     begins = (first + jnp.arange(periods, dtype=jnp.uint32)) * jnp.uint32(order.period)
     salts = materialise(lambda: order.salt(keys, begins[:, None, None]), count)
     which = steps // jnp.uint32(order.period) - first
-    return materialise(lambda: jax.tree.map(lambda x: x[which], salts), count)
+    return materialise(lambda: jax.tree.map(lambda x: x[..., which, :, :], salts), count)  # step, row, chain come last
 
 
 def draw_axes(program: Program, data: Data) -> Draws:

@@ -172,9 +172,10 @@ def as_indices(bits: tuple, count: int, n: int):
 
 
 def salts(keys, n: int) -> tuple:
-    """What `permute` needs of its keys: twice 32 bits per round."""
+    """What `permute` needs of its keys: twice 32 bits per round; rounds lead."""
     rounds = 6 if n >= 64 else 16  # from 4 rounds on, pairs are uniform to 1e-3; small ranges mix more slowly
-    return tuple(threefry(keys, jnp.uint32(k), jnp.uint32(n)) for k in range(rounds))
+    number = jnp.arange(rounds, dtype=jnp.uint32).reshape(rounds, *[1] * (keys.ndim - 1))
+    return threefry(keys, number, jnp.uint32(n))
 
 
 def permute(salts: tuple, index, n: int):
@@ -184,17 +185,23 @@ def permute(salts: tuple, index, n: int):
     that half's range, which is a bijection. Where columns * rows exceeds n, it is repeated until the index is below n.
     """
     columns, rows = grid(n)
+    shape = jnp.broadcast_shapes(jnp.shape(index), salts[0].shape[1:])
 
     def network(index):
-        left, right = index % jnp.uint32(columns), index // jnp.uint32(columns)
-        for one, other in salts:
+        def half_rounds(k, halves):
+            one, other = (salt[k] for salt in salts)
+            left, right = halves
             left = wrap(left + high_product(mix(right ^ one), columns), columns)
-            right = wrap(right + high_product(mix(left ^ other), rows), rows)
+            return left, wrap(right + high_product(mix(left ^ other), rows), rows)
+
+        halves = (jnp.broadcast_to(half, shape) for half in (index % jnp.uint32(columns), index // jnp.uint32(columns)))
+        # In one kernel, each round would wait for the one before. In a loop, a round of some indices overlaps with that
+        # of others, which takes less than half the time.
+        left, right = lax.fori_loop(0, len(salts[0]), half_rounds, tuple(halves))
         return left + jnp.uint32(columns) * right
 
     if columns * rows == n:
         return network(index)
-    shape = jnp.broadcast_shapes(jnp.shape(index), jnp.shape(salts[0][0]))
     walk = jnp.broadcast_to(index, shape), jnp.ones(shape, bool)
 
     def step(walk):
