@@ -87,7 +87,11 @@ def test_code_runs_as_printed(group, tmp_path):
     environment = {
         "PYTHONPATH": ":".join(sys.path),
         "STRANG_DATA": str(tmp_path / "cache"),
-        "STRANG_COMPILED": os.environ["STRANG_COMPILED"],
+        **{
+            name: os.environ[name]
+            for name in ("STRANG_COMPILED", "XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")
+            if name in os.environ
+        },
         "STRANG_SMALLER": json.dumps(SMALLER),
         "STRANG_SURROUNDINGS": str(tmp_path / "here"),
         "PATH": "",
