@@ -2,6 +2,8 @@
 regression with independent batches, its gradient written out, plain sums of positions and squares, no checks. It draws
 as Strang does, since JAX's own generator is several times slower here."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +21,7 @@ def logistic_loop(problem, steps: int):
     keys, like = random.chain_keys(0, chains), jax.ShapeDtypeStruct((features,), jnp.float32)
     decay, amplitude = np.float32(np.exp(-friction * h / 2)), np.float32(np.sqrt(2 * friction * h))
 
-    def kept(first, function):
+    def kept(first, function, instead=None):
         empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function))
         return lax.cond(first < jnp.uint32(1 << 30), function, lambda: empty)
 
@@ -30,8 +32,8 @@ def logistic_loop(problem, steps: int):
             steps = first + jnp.arange(BLOCK, dtype=jnp.uint32)
             bits = kept(first, lambda: random.index_bits(keys.batch, steps[:, None, None], problem.batch, rows))
             numbers = kept(first, lambda: jnp.swapaxes(random.as_indices(bits, problem.batch, rows), 1, 2))
-            words = kept(first, lambda: random.bits(keys.noise, steps[:, None], like, 1))
-            normals = kept(first, lambda: random.as_normals(words, like, 1))[0]
+            drawn = random.normals(keys.noise, steps[:, None], like, 1, partial(kept, first))
+            normals = kept(first, lambda: drawn)[0]
 
             def step(i, carry):
                 position, momentum, total, squares = carry

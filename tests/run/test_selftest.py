@@ -46,7 +46,7 @@ def test_products_in_half_precision_fail(fresh, monkeypatch):
 
 
 def test_noise_of_the_wrong_scale_fails(fresh, monkeypatch):
-    draw = random.as_normals
-    monkeypatch.setattr(random, "as_normals", lambda *given: jax.tree.map(lambda x: 1.02 * x, draw(*given)))
+    draw = random.normals
+    monkeypatch.setattr(random, "normals", lambda *given: jax.tree.map(lambda x: 1.02 * x, draw(*given)))
     assert not selftest.check_normals().passed
     assert not selftest.check_law().passed

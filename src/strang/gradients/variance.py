@@ -21,7 +21,8 @@ class Measured(NamedTuple):
 
 def difference(estimate, batches: tuple[Batch, Batch], key) -> tuple[Tree, Tree]:
     """(g1 − g2)² of two batches, whose model keys differ, and (g1 + g2)/2."""
-    first, second = (estimate(batch, random.fold(key, number)) for number, batch in enumerate(batches, start=1))
+    keys = random.fold(key, jnp.arange(1, 3, dtype=jnp.uint32))  # of the model's own gradient, where it has one
+    first, second = (estimate(batch, own) for batch, own in zip(batches, keys, strict=True))
 
     def squared(a, b):  # in single precision at least
         return (a - b).astype(jnp.promote_types(a.dtype, jnp.float32)) ** 2

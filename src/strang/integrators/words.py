@@ -5,10 +5,10 @@ A step is any function `step(dynamics, state, h, gradient, noise) -> state` that
 trees shaped like the position. A word is one way to make such a function; nothing downstream asks what the word was.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -65,6 +65,20 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Scaled(Sequence):
+    """Normals of this variance, each made where it is used: so that it takes no pass over memory of its own."""
+
+    normals: Sequence
+    variance: Any
+
+    def __len__(self) -> int:
+        return len(self.normals)
+
+    def __getitem__(self, k):
+        return scale(jnp.sqrt(self.variance), self.normals[k])
+
+
+@dataclass(frozen=True)
 class Step:
     """An integrator: a step function with what is known of it.
 
@@ -105,7 +119,7 @@ class Step:
     def __call__(self, dynamics, state, h, gradient, noise):
         temperature = getattr(dynamics, "temperature", None)
         if temperature is not None and not self.own_temperature:
-            noise = tuple(scale(jnp.sqrt(temperature), normals) for normals in noise)
+            noise = Scaled(noise, temperature)
         return self.function(dynamics, state, h, gradient, noise)
 
 
@@ -219,11 +233,14 @@ def borrows(part) -> bool:
     return piece.kicks and not computes
 
 
-def move_along(dynamics, h, gradient, stretch, drawn, current, state):
-    """The state after some letters of a word with their normals, and the gradient where it was computed last."""
-    for (_, move, fraction, computes), own in zip(stretch, drawn, strict=True):
+def move_along(dynamics, h, gradient, stretch, noise, first, current, state):
+    """The state after some letters of a word, and the gradient where it was computed last; the letters' normals begin
+    with this one."""
+    for piece, move, fraction, computes in stretch:
         current = gradient(state.position) if computes else current
+        own = tuple(noise[k] for k in range(first, first + piece.noises))
         state = move(dynamics, state, Substep(fraction * h, current, own, h))
+        first += piece.noises
     return state, current
 
 
@@ -242,10 +259,10 @@ def compose(name: str, alphabet: Mapping[str, Piece], letters: Letters) -> Step:
     stretches = [list(stretch) for _, stretch in groupby(parts, key=lambda part: part[0].moves and not borrows(part))]
 
     def step(dynamics, state, h, gradient, noise):
-        current, normals = None, iter(noise)
+        current, first = None, 0
         for stretch in stretches:
-            drawn = [tuple(islice(normals, piece.noises)) for piece, *_ in stretch]
-            move = partial(move_along, dynamics, h, gradient, stretch, drawn, current)
+            move = partial(move_along, dynamics, h, gradient, stretch, noise, first, current)
+            first += sum(piece.noises for piece, *_ in stretch)
             if size(state) > MAX_RECOMPUTED and any(computes and not piece.moves for piece, *_, computes in stretch):
                 # A branch whose results are kept: XLA would otherwise compute the kick twice, once for the momentum and
                 # once for the position that it moves. With h = 0 there is nothing to do.

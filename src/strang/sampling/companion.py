@@ -60,7 +60,7 @@ def draw(program: Program, data: Data, chain: Chain, count) -> CoarseDraws:
     if not (order.full or order.independent):
         numbers = chain.step // 2 + jnp.arange(program.draw_block // 2 + 1, dtype=jnp.uint32)
         batches = draw_batches(program, data, random.fold(keys.batch, 0, 1), numbers, count)
-    return CoarseDraws(materialise(before, count), batches)
+    return CoarseDraws(materialise(count, before), batches)
 
 
 def follow(

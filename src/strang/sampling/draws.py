@@ -1,5 +1,6 @@
 """What is random in a block of steps, drawn together as plain array code, and the rows of its batches."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -69,8 +70,9 @@ def draw(program: Program, data: Data, chain: Chain, count) -> Draws:
         return jax.vmap(jax.vmap(function, (0, None)), (None, 0))(keys, steps)
 
     position = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), chain.state.position)
-    bits = materialise(lambda: random.bits(chain.keys.noise, steps[:, None], position, program.step.noises), count)
-    normals = materialise(lambda: random.as_normals(bits, position, program.step.noises), count)
+    keep = partial(materialise, count)
+    normals = random.normals(chain.keys.noise, steps[:, None], position, program.step.noises, keep)
+    normals = keep(lambda: normals)
     keys = many(random.fold, chain.keys.model) if hasattr(program.model, "likelihood_gradient") else None
     ahead = None if data.source is None else steps + count  # the next block's, whose rows can be brought meanwhile
     return draw_batches(program, data, chain.keys.batch, steps, count, ahead)._replace(normals=normals, keys=keys)
@@ -86,7 +88,7 @@ def draw_batches(program: Program, data: Data, keys, steps, count, ahead=None) -
     # Step, row, chain: with chains last, the draws run along contiguous memory.
     l = steps[:, None, None]
     salt = draw_salts(order, keys, steps, count)
-    numbers = materialise(lambda: order.indices(salt, l), count)
+    numbers = materialise(count, lambda: order.indices(salt, l))
     numbers, ahead = numbers[:block], None if ahead is None else numbers[block:]
     if program.parts > 1:  # rows are read part by part, by whoever needs them, who is told the next step's too
         following = None if ahead is None else jnp.roll(numbers, -1, axis=0).at[count - 1].set(ahead[0])
@@ -94,7 +96,7 @@ def draw_batches(program: Program, data: Data, keys, steps, count, ahead=None) -
         return drawn._replace(numbers=numbers, following=following)
     if isinstance(order, Stream):
         needed = jnp.minimum(steps[:block], steps[0] + count - 1)  # a loader may end with the run
-        rows = materialise(lambda: data.deliver(needed, steps[block:]), count)
+        rows = materialise(count, lambda: data.deliver(needed, steps[block:]))
         numbers = numbers[..., 0]
         return drawn._replace(rows=rows, weights=data.weights(numbers), numbers=numbers)
 
@@ -111,7 +113,7 @@ def draw_batches(program: Program, data: Data, keys, steps, count, ahead=None) -
             data.rows,
         )
 
-    rows = materialise(take, count)
+    rows = materialise(count, take)
     return drawn._replace(rows=rows, weights=data.weights(numbers), numbers=numbers)
 
 
@@ -119,12 +121,12 @@ def draw_salts(order: BatchOrder, keys, steps, count) -> Any:
     """The random bits of the batches with these numbers: step first. Those of a permutation are drawn once."""
     periods = len(steps) // order.period + 2  # that so many steps may touch
     if not order.permuted or periods >= len(steps):
-        return materialise(lambda: order.salt(keys, steps[:, None, None]), count)
+        return materialise(count, lambda: order.salt(keys, steps[:, None, None]))
     first = steps[0] // jnp.uint32(order.period)
     begins = (first + jnp.arange(periods, dtype=jnp.uint32)) * jnp.uint32(order.period)
-    salts = materialise(lambda: order.salt(keys, begins[:, None, None]), count)
+    salts = materialise(count, lambda: order.salt(keys, begins[:, None, None]))
     which = steps // jnp.uint32(order.period) - first
-    return materialise(lambda: jax.tree.map(lambda x: x[which], salts), count)
+    return materialise(count, lambda: jax.tree.map(lambda x: x[..., which, :, :], salts))  # step, row, chain come last
 
 
 def draw_axes(program: Program, data: Data) -> Draws:
@@ -142,9 +144,11 @@ def chains_last(data: Data) -> bool:
     return all(row.ndim == 0 for row in jax.tree.leaves(data.datum))
 
 
-def materialise(function, count):
+def materialise(count, function, instead: Tree = None):
     """function(), kept in memory: a branch that is always taken but that XLA must not look through, since it would
-    otherwise compute all random bits anew, one at a time, inside the gathering loop that uses them."""
+    otherwise compute all random bits anew, one at a time, inside the gathering loop that uses them. The branch that is
+    never taken gives zeros, or what is there `instead` with the same shapes, which takes less to compile."""
     function = jax.jit(function, inline=True)  # traced once for both its shapes and its branch
-    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function))
-    return lax.cond(count > 0, function, lambda: empty)
+    if instead is None:
+        instead = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function))
+    return lax.cond(count > 0, function, lambda: instead)
