@@ -23,7 +23,8 @@ from strang.models.base import log_likelihoods
 from strang.nn.network import layer_name, prior_scales
 from strang.util.trees import Tree, add, dot, scale
 
-ROWS = 4096  # from which second moments and curvature are measured
+FEWEST_ROWS, MOST_ROWS = 512, 4096  # from which second moments and curvature are measured at a place
+ENOUGH = 1 << 24  # numbers of their gradients beyond which there are not more rows than that
 TOGETHER = 1 << 22  # numbers of rows' gradients that are computed together
 ITERATIONS = 40  # of the power method
 LONGEST_TURNED = 256  # rows or columns of a matrix that are turned
@@ -45,9 +46,9 @@ class Frame(NamedTuple):
 def frame(model, data: Data, positions: Tree, seed: int, visited: Tree = None) -> Frame:
     """The coordinates of chains at these positions, from what they `visited`: further ones, chain first, then number.
     Where chains have been, coordinates are from there too: a chain that comes to where it is stiffer gets hot."""
-    numbers = np.arange(data.size)
-    if data.size > ROWS:
-        numbers = np.sort(np.random.default_rng(seed).choice(data.size, ROWS, replace=False))
+    size = sum(x[0].size for x in jax.tree.leaves(positions))
+    count = min(data.size, max(FEWEST_ROWS, min(MOST_ROWS, ENOUGH // size)))
+    numbers = np.sort(np.random.default_rng(seed).choice(data.size, count, replace=False))
     rows = jax.jit(data.take)(jnp.asarray(numbers, jnp.uint32))
     data.check()
     visited = jax.tree.map(lambda x: x[:, None], positions) if visited is None else visited

@@ -205,8 +205,9 @@ def settle(
             hot = hot_chains(run)
             heat = {name: float(mean.max()) for name, (mean, _) in layer_heat(run).items()}
             h = np.where(hot, CALMER * h, np.minimum(LONGEST_STEP, BOLDER * h)).astype(np.float32)
-            positions = jax.tree.map(partial(chosen, run.alive), run.positions, positions)
-            place = frame(net.model, everything, positions, seed, visited_by(run, positions))
+            lost = hot_chains(run, BOILING)  # they go back to where they were
+            positions = jax.tree.map(partial(chosen, ~lost), run.positions, positions)
+            place = frame(net.model, everything, positions, seed, visited_by(run, positions, ~lost))
             show(min(phase + 1, PHASES), f"step sizes {tried.min():.2g} to {tried.max():.2g}")
             late = deadline is not None and time.perf_counter() > deadline
             if late or (phase + 1 >= PHASES and not (hot | quenched).any()):
@@ -214,14 +215,14 @@ def settle(
     return Settled(place, np.minimum(tried, h), friction_of(place.width), heat)
 
 
-def visited_by(run: Run, positions: Tree) -> Tree:
-    """Some positions of each chain in the latter half of a run, and where it is; where it is alone if it diverged."""
+def visited_by(run: Run, positions: Tree, of: np.ndarray) -> Tree:
+    """Where each chain is, and of these chains some positions in the latter half of a run."""
     count = jax.tree.leaves(run.samples)[0].shape[1]
     numbers = np.unique(np.linspace(count // 2, count - 1, VISITED).round().astype(int))
 
     def some(kept, last):
         last = np.asarray(last)[:, None]
-        return np.concatenate([chosen(run.alive, np.asarray(kept)[:, numbers], last), last], axis=1)
+        return np.concatenate([chosen(of, np.asarray(kept)[:, numbers], last), last], axis=1)
 
     return jax.tree.map(some, run.samples, positions)
 
