@@ -24,12 +24,19 @@ from strang.util.progress import bar
 from strang.util.trees import Tree
 
 WORD = "leimkuhler:BAOA"  # one gradient per step
-LONGEST_STEP, CALMER, BOLDER = 0.35, 0.4, 1.5  # of a unit of time in which the stiffest direction turns by one radian
+SHORTEST_STEP, LONGEST_STEP, CALMER, BOLDER = (
+    0.01,
+    0.35,
+    0.4,
+    1.5,
+)  # of a unit of time in which the stiffest direction turns by one radian
+MARGIN = 0.6  # of the longest step at which settling chains stayed cool: long ones come to stiffer places
 HOT = 1.15  # temperature of a layer, beyond its error, at which the step is made smaller
 BOILING = 2.0  # temperature of a layer at which a chain is not used
-PHASES, ATTEMPTS = 5, 12  # of settling, at least, and how many more there may be until no chain is hot
+PHASES, ATTEMPTS = 5, 5  # of settling, at least, and how many more there may be until no chain is hot
 NETWORK, SCALES = map(jax.tree_util.DictKey, ("network", "log_scale"))  # of positions with scales that are learnt
 FROZEN = 1e-9  # how far such scales can move once chains have settled
+SHORTEST = 64  # steps of a part of settling: in fewer, no temperature shows
 VISITED = 7  # positions of a chain's last part that its coordinates are measured at, beside where it is
 QUENCH = 1.0  # the friction of the first part of settling, and of chains that were hot
 LEAST_FRICTION = 0.05  # with less, the heat of steps where curvature is larger than it was is not carried off
@@ -190,7 +197,7 @@ def settle(
         deadline: a time of `time.perf_counter` after which no further part is begun.
         progress: whether to show a progress bar; None: on a terminal.
     """
-    steps, seed = max(plan.thin, plan.settling // PHASES), plan.seed
+    steps, seed = max(plan.thin, plan.settling // PHASES, SHORTEST), plan.seed
     h = np.full(len(jax.tree.leaves(positions)[0]), LONGEST_STEP / 2, np.float32)
     place, tried = frame(net.model, everything, positions, seed), h
     hot = np.full(len(h), True)
@@ -202,17 +209,19 @@ def settle(
             # friction is high, and the temperature is that of the latter half.
             friction = np.where(quenched, QUENCH, friction_of(place.width)).astype(np.float32)
             run = finish(job_of(net, data, plan, probe, place, h, steps, seed, friction, steps // 2), False)
-            hot = hot_chains(run)
+            hot, lost = hot_chains(run), hot_chains(run, BOILING)
             heat = {name: float(mean.max()) for name, (mean, _) in layer_heat(run).items()}
-            h = np.where(hot, CALMER * h, np.minimum(LONGEST_STEP, BOLDER * h)).astype(np.float32)
-            lost = hot_chains(run, BOILING)  # they go back to where they were
+            # A chain that is hot may still be on its way down. If it is so in spite of high friction, its steps are too
+            # long; if it boils, it also goes back to where it was.
+            change = np.where(lost | (hot & quenched), CALMER, np.where(hot, 1.0, BOLDER))
+            h = np.clip(change * h, SHORTEST_STEP, LONGEST_STEP).astype(np.float32)
             positions = jax.tree.map(partial(chosen, ~lost), run.positions, positions)
             place = frame(net.model, everything, positions, seed, visited_by(run, positions, ~lost))
             show(min(phase + 1, PHASES), f"step sizes {tried.min():.2g} to {tried.max():.2g}")
             late = deadline is not None and time.perf_counter() > deadline
             if late or (phase + 1 >= PHASES and not (hot | quenched).any()):
                 break
-    return Settled(place, np.minimum(tried, h), friction_of(place.width), heat)
+    return Settled(place, MARGIN * np.minimum(tried, h), friction_of(place.width), heat)
 
 
 def visited_by(run: Run, positions: Tree, of: np.ndarray) -> Tree:
