@@ -24,12 +24,8 @@ from strang.util.progress import bar
 from strang.util.trees import Tree
 
 WORD = "leimkuhler:BAOA"  # one gradient per step
-SHORTEST_STEP, LONGEST_STEP, CALMER, BOLDER = (
-    0.01,
-    0.35,
-    0.4,
-    1.5,
-)  # of a unit of time in which the stiffest direction turns by one radian
+SHORTEST_STEP, LONGEST_STEP = 0.01, 0.35  # of a unit of time in which the stiffest direction turns by one radian
+CALMER, BOLDER = 0.4, 1.5  # by which steps change after a part of settling
 MARGIN = 0.6  # of the longest step at which settling chains stayed cool: long ones come to stiffer places
 HOT = 1.15  # temperature of a layer, beyond its error, at which the step is made smaller
 BOILING = 2.0  # temperature of a layer at which a chain is not used
