@@ -213,10 +213,12 @@ def own_split(load):
 
 def regression(name: str, folder: Path, seeds: int):
     load = {"airfoil": airfoil, "bike": bike}[name]
-    settings = {"airfoil": {"starts": 8, "steps": 40_000}, "bike": {"starts": 4, "steps": 8_000}}[name]
+    settings = {"airfoil": {"starts": 8, "steps": 160_000}, "bike": {"starts": 4, "steps": 20_000}}[name]
+    inputs = {"airfoil": 5, "bike": 12}[name]
+    scales = tuple(float(np.sqrt(n)) for n in (inputs, 16, 16, 16, 16))  # bde's prior: every weight is standard normal
 
     def make(seed):
-        return strang.BNNRegressor((16,) * 4, activation="tanh", random_state=seed, **settings)
+        return strang.BNNRegressor((16,) * 4, activation="tanh", prior_sd=scales, random_state=seed, **settings)
 
     found = summary(name, compare(make, published_split(lambda: load(folder)), seeds, longer=False))
     print(f"  bde, published: RMSE {PUBLISHED[name]['rmse']}, NLL {PUBLISHED[name]['nll']} (not run here)")

@@ -7,7 +7,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import strang
-from strang.coordinates import Blocks, Chained, Dense, Diagonal, leads_with_chains, whitened
+from strang.coordinates import Blocks, Chained, Dense, Diagonal, Turned, leads_with_chains, whitened
 from strang.gradients.full import full_potential
 from strang.sampling.chain import advance_alone
 from strang.storage.store import named_leaves
@@ -259,6 +259,51 @@ def test_blocks_and_chains_of_coordinates_have_their_inverse_and_gradient():
         each = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * 2), coordinates)
         assert not leads_with_chains(coordinates, both)
         assert leads_with_chains(each, both)
+
+
+def turned(chains: int) -> Turned:
+    """Of a layer with its biases, one that is turned on one side only, and a number."""
+    rng = np.random.default_rng(3)
+    like = {"first": {"w": (3, 4), "b": (4,)}, "second": {"w": (2, 2, 5)}, "scale": ()}
+
+    def positive():
+        return jax.tree.map(
+            lambda shape: rng.uniform(0.5, 2, (chains, *shape)), like, is_leaf=lambda x: isinstance(x, tuple)
+        )
+
+    def orthogonal(n):
+        return np.linalg.qr(rng.normal(size=(chains, n, n)))[0]
+
+    # leaves: first.b, first.w, scale, second.w
+    return Turned(
+        positive(), positive(), positive(), (orthogonal(4), None), (orthogonal(4), orthogonal(5)), ((1, 0), (3,))
+    )
+
+
+def test_turned_coordinates_have_their_inverse_and_gradient():
+    """For each of three chains: there and back, and gradients by automatic differentiation."""
+
+    def potential(position):
+        return sum(jnp.sum(jnp.cos(x) * (2 + x)) for x in jax.tree.leaves(position))
+
+    with jax.enable_x64(True):
+        every = jax.tree.map(jnp.asarray, turned(3))
+        assert leads_with_chains(every, every.centre)
+        for k in range(3):
+            change = jax.tree.map(lambda x, k=k: x[k], every)
+            z = jax.tree.map(lambda x: jnp.sin(1 + jnp.arange(float(x.size))).reshape(x.shape), change.centre)
+            back = change.inverse(change(z))
+            jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-10), back, z)
+            found = change.pull_back(z, jax.grad(potential)(change(z)))
+            expected = jax.grad(lambda z, change=change: potential(change(z)))(z)
+            jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-10), found, expected)
+            # Turning keeps lengths, and mixes the rows of a layer with its biases.
+            ones = jax.tree.map(jnp.ones_like, z)
+            pure = Turned(ones, ones, ones, change.left, change.right, change.blocks)
+            flat, moved = (ravel_pytree(x)[0] for x in (z, pure.turn(z)))
+            np.testing.assert_allclose(jnp.sum(flat**2), jnp.sum(moved**2), rtol=1e-10)
+            assert not np.allclose(pure.turn(z)["first"]["b"], z["first"]["b"])
+            assert pure.turn(z)["scale"] == z["scale"]
 
 
 def test_pilot_runs_improve_blocks_inside_a_chain_by_their_own_draws():

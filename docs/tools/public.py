@@ -13,7 +13,7 @@ MODULES = (
 )  # fmt: skip
 OF_FILES = {  # modules that are one file have helpers as well
     "strang.run.cluster": ["sample"],
-    "strang.coordinates": ["Coordinates", "Diagonal", "Dense", "Blocks", "Chained"],
+    "strang.coordinates": ["Coordinates", "Diagonal", "Dense", "Blocks", "Turned", "Chained"],
     "strang.data.images": ["load", "digits", "binarise", "Images", "Digits"],
     "strang.schedule": ["fixed", "Fixed", "Decreasing", "Slowing", "Cyclical"],
 }

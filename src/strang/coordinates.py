@@ -6,7 +6,7 @@ Coordinates are pytrees: their numbers are inputs of compiled code, and others o
 Where their arrays lead with chains, each chain has its own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import jax
@@ -122,6 +122,61 @@ class Blocks:
 def _like(part: dict, tree: dict) -> dict:
     """The leaves of a dict that a part of it has."""
     return {name: tree[name] for name in part}
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Turned:
+    """position = centre + unit Q (scale z), where Q turns the rows and the columns of matrices: nearly what a dense
+    factor does for the weights of a network, at the price of some small products.
+
+    Attributes:
+        centre: a tree like the position; or one for each chain along a leading axis, and all else too.
+        unit: positive numbers like it, such as the prior's standard deviations.
+        scale: positive numbers like it, one for each turned direction.
+        left: an orthogonal matrix for the rows of each block, or None where they are not turned.
+        right: the same for its columns.
+        blocks: the leaves of each block, by their numbers, one below the other; a leaf's last axis is its columns.
+    """
+
+    centre: Tree
+    unit: Tree
+    scale: Tree
+    left: tuple[Any, ...]
+    right: tuple[Any, ...]
+    blocks: tuple[tuple[int, ...], ...] = field(metadata={"static": True})
+
+    def __call__(self, z: Tree) -> Tree:
+        return add(self.centre, multiply(self.unit, self.turn(multiply(self.scale, z))))
+
+    def inverse(self, position: Tree) -> Tree:
+        away = jax.tree.map(jnp.divide, subtract(position, self.centre), self.unit)
+        return jax.tree.map(jnp.divide, self.turn(away, back=True), self.scale)
+
+    def pull_back(self, z: Tree, gradient: Tree) -> Tree:
+        return multiply(self.scale, self.turn(multiply(self.unit, gradient), back=True))
+
+    def turn(self, tree: Tree, *, back: bool = False) -> Tree:
+        """Q times a tree, or its transpose."""
+        leaves, structure = jax.tree.flatten(tree)
+        for block, left, right in zip(self.blocks, self.left, self.right, strict=True):
+            matrix = block_matrix(leaves, block)
+            if left is not None:
+                matrix = (left.T if back else left) @ matrix
+            if right is not None:
+                matrix = matrix @ (right if back else right.T)
+            begin = 0
+            for number in block:
+                leaf = leaves[number]
+                end = begin + leaf.size // leaf.shape[-1]
+                leaves[number] = matrix[begin:end].reshape(leaf.shape)
+                begin = end
+        return jax.tree.unflatten(structure, leaves)
+
+
+def block_matrix(leaves: list, block: tuple[int, ...]):
+    """The leaves of a block as one matrix."""
+    return jnp.concatenate([leaves[number].reshape(-1, leaves[number].shape[-1]) for number in block])
 
 
 @jax.tree_util.register_dataclass

@@ -12,7 +12,7 @@ from strang.data.batches import Data
 from strang.nn.health import Health, health_of
 from strang.nn.network import Net
 from strang.nn.pilots import MOST_NUMBERS, TEMPERATURES, choose
-from strang.nn.sampling import WORD, Plan, Probe, data_of, probe_of, sample, settle
+from strang.nn.sampling import WORD, Plan, Probe, data_of, probe_of, sample, settle, usable
 from strang.nn.saved import Folder
 from strang.nn.settings import LOOKS, PATIENCE, Settings
 from strang.nn.starts import Recipe, Search, held_out, optimise
@@ -42,7 +42,7 @@ class Fitted:
     health: Health
     held_out_nll: np.ndarray
     search_steps: int
-    step_size: float
+    step_size: list[float]
     friction: float
     temperature: float
     pilot: dict[float, float]  # the held-out negative log likelihood at each temperature, where one was chosen
@@ -95,9 +95,9 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
     deadline = moment(settings, begun, 1.0)
     store = None if folder is None else folder.path / "chains"
     run = sample(net, data, settled, plan, probe, store=store, deadline=deadline, progress=settings.progress)
-    if not run.alive.any():
+    alive = np.flatnonzero(usable(run))
+    if len(alive) == 0:
         raise InputError("all chains diverged; give more rows, or write a smaller prior_sd.")
-    alive = np.flatnonzero(run.alive)
     draws = jax.tree.map(lambda x: np.asarray(x)[alive], run.samples)
     if jax.tree.leaves(draws)[0].shape[1] == 0:
         raise InputError("the time was up before the first draw; write more seconds, or fewer steps.")
@@ -108,7 +108,7 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
         health=health_of(run, starts),
         held_out_nll=losses,
         search_steps=made,
-        step_size=settled.step_size,
+        step_size=settled.step_size.tolist(),
         friction=settled.friction,
         temperature=temperature,
         pilot=pilot,

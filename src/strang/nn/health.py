@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from strang.nn.sampling import HOT, layer_heat
+from strang.nn.sampling import HOT, layer_heat, usable
 from strang.run.result import Run
 from strang.util.trees import Tree
 
@@ -26,7 +26,7 @@ class Health:
         bias: of mean predictions, caused by finite steps, relative to the standard deviations of predictions over
             draws (root mean squares over some rows); from companions at twice the step. NaN where it was not measured.
         bias_error: its standard error, likewise.
-        diverged: chains that diverged, which are left out.
+        diverged: chains that diverged or got twice as hot as they should be, which are left out.
         hottest: the largest temperature of a layer in any one chain.
     """
 
@@ -59,7 +59,7 @@ class Health:
                     if self.rhat_within > SETTLED
                     else []
                 ),
-                *([f"{self.diverged} chains diverged and are left out"] if self.diverged else []),
+                *([f"{self.diverged} chains diverged, or got far too hot, and are left out"] if self.diverged else []),
             ]
         )
 
@@ -70,7 +70,8 @@ def health_of(run: Run, starts: Tree) -> Health:
     found = run.estimates
     # Not prediction by prediction: that of a row whose class is certain has hardly any spread.
     spread = np.nan if found.sd is None else root_mean_square(found.sd.value)
-    heat = {name: mean[run.alive] for name, (mean, _) in layer_heat(run).items()}
+    used = usable(run)
+    heat = {name: mean[used] for name, (mean, _) in layer_heat(run).items()}
     return Health(
         temperature={name: float(each.mean()) for name, each in heat.items()},
         rhat=float(np.nanmax(rhat)) if np.isfinite(rhat).any() else float("nan"),
@@ -78,8 +79,8 @@ def health_of(run: Run, starts: Tree) -> Health:
         moved=[float(part) for part in distances(run.positions, starts)],
         bias=root_mean_square(found.mean.bias) / spread if spread > 0 else float("nan"),
         bias_error=root_mean_square(found.mean.bias_error) / spread if spread > 0 else float("nan"),
-        diverged=run.diverged,
-        hottest=float(max(each.max() for each in heat.values())),
+        diverged=int((~used).sum()),
+        hottest=float(max(each.max(initial=0.0) for each in heat.values())),
     )
 
 

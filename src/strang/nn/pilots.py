@@ -17,7 +17,7 @@ from strang.nn.predictive import Code, mixtures, probabilities
 from strang.nn.sampling import Plan, Probe, data_of, sample, settle
 from strang.util.trees import Tree
 
-TEMPERATURES = (1.0, 0.1)  # the posterior, and the one for clean labels
+TEMPERATURES = (1.0, 0.1, 0.01)  # the posterior, and those for clean labels
 PILOT = 4  # of the averaged steps of a fit, the part that pilot chains make; they settle for as long
 CLEAR = 0.03  # nats per row that are a clear difference, be they ever so uncertain: a cold forecast errs dearly
 MOST_NUMBERS = 1 << 28  # of inputs that are copied; beyond, the first temperature is taken
@@ -34,7 +34,7 @@ def choose(
     deadline: float | None = None,
     progress: bool | None = None,
 ) -> tuple[float, dict[float, float]]:
-    """The lower temperature, unless the posterior forecasts held-out rows clearly better.
+    """The lowest temperature, unless a higher one forecasts held-out rows clearly better.
 
     Args:
         net: the network.
@@ -67,8 +67,10 @@ def choose(
         draws = jax.tree.map(lambda leaf, of=alive: np.asarray(leaf)[of].reshape(-1, *leaf.shape[2:]), run.samples)
         losses[temperature] = held_out_losses(net, draws, *judged)
     means = {temperature: float(np.mean(loss)) for temperature, loss in losses.items()}
-    warm, cold = TEMPERATURES
-    return (warm if clearly_less(losses[warm], losses[cold]) else cold), means
+    best = TEMPERATURES[-1]
+    for warmer in TEMPERATURES[-2::-1]:
+        best = warmer if clearly_less(losses[warmer], losses[best]) else best
+    return best, means
 
 
 def held_out_losses(net: Net, draws: Tree, x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,13 +24,18 @@ from strang.util.progress import bar
 from strang.util.trees import Tree
 
 WORD = "leimkuhler:BAOA"  # one gradient per step
-LONGEST_STEP, CALMER, BOLDER = 0.35, 0.4, 1.5  # of a unit of time in which the stiffest direction turns by one radian
+SHORTEST_STEP, LONGEST_STEP = 0.01, 0.35  # of a unit of time in which the stiffest direction turns by one radian
+CALMER, BOLDER = 0.4, 1.5  # by which steps change after a part of settling
+MARGIN = 0.6  # of the longest step at which settling chains stayed cool: long ones come to stiffer places
 HOT = 1.15  # temperature of a layer, beyond its error, at which the step is made smaller
-PHASES, ATTEMPTS = 5, 12  # of settling, and how often one may begin anew with smaller steps
+BOILING = 2.0  # temperature of a layer at which a chain is not used
+PHASES, ATTEMPTS = 5, 5  # of settling, at least, and how many more there may be until no chain is hot
 NETWORK, SCALES = map(jax.tree_util.DictKey, ("network", "log_scale"))  # of positions with scales that are learnt
 FROZEN = 1e-9  # how far such scales can move once chains have settled
-QUENCH = 1.0  # the friction of the first part of settling
-FORGETTING = 10.0  # times that a chain's momentum is forgotten in a run, at least
+SHORTEST = 64  # steps of a part of settling: in fewer, no temperature shows
+VISITED = 7  # positions of a chain's last part that its coordinates are measured at, beside where it is
+QUENCH = 1.0  # the friction of the first part of settling, and of chains that were hot
+LEAST_FRICTION = 0.05  # with less, the heat of steps where curvature is larger than it was is not carried off
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ class Settled(NamedTuple):
     """Where the averaged part begins, and all that is frozen in it."""
 
     frame: Frame
-    step_size: float
+    step_size: np.ndarray  # of each chain
     friction: float
     heat: dict[str, float]  # the temperature of each layer, in the last phase
 
@@ -89,9 +95,9 @@ def probe_of(net: Net, rows: np.ndarray) -> Probe:
     return Probe(net, np.ascontiguousarray(rows, np.float32).tobytes(), rows.shape)
 
 
-def friction_of(width: np.ndarray, h: float, steps: int) -> float:
-    """The friction with which a chain crosses the prior about as fast as it can, and forgets often enough."""
-    return float(np.clip(1 / np.median(width), FORGETTING / (h * steps), 1.0))
+def friction_of(width: np.ndarray) -> float:
+    """The friction with which a chain crosses the prior about as fast as it can, and with which it stays cool."""
+    return float(np.clip(1 / np.median(width), LEAST_FRICTION, 1.0))
 
 
 def job_of(
@@ -100,16 +106,15 @@ def job_of(
     plan: Plan,
     probe: Probe,
     place: Frame,
-    h: float,
+    h: np.ndarray,
     steps: int,
     seed: int,
+    friction: Any,
     burn_in: int = 0,
-    friction: float | None = None,
 ) -> Job:
     """The chains from these positions on; averages leave out the first `burn_in` steps."""
     positions = place.coordinates.centre
     chains = jax.tree.leaves(positions)[0].shape[0]
-    friction = friction_of(place.width, h, steps) if friction is None else friction
     return request(
         net.model,
         data,
@@ -133,8 +138,8 @@ def layer_heat(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The kinetic temperature of each layer, chain by chain, and about its standard error."""
     means = averages.means(run.chain.average)
     heat = means["heat"] if "heat" in means else means["leaf_heat"]  # of a large network, array by array
-    friction = float(np.min(np.asarray(run.job.inputs.dynamics.friction)))
-    h = float(np.asarray(run.job.inputs.schedule(1.0)))
+    friction = np.asarray(run.job.inputs.dynamics.friction, float)
+    h = np.asarray(run.job.inputs.schedule(1.0), float)
     independent = 1 + friction * h * (run.steps - int(run.job.inputs.burn_in))
     sizes = [leaf[0].size for leaf in jax.tree.leaves(run.chain.state.position)]
     totals: dict[str, Any] = {}
@@ -146,17 +151,23 @@ def layer_heat(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         mean = np.asarray(leaf, float).reshape(len(leaf), -1).mean(1)
         totals[name] = total + size * mean, count + size
     return {
-        name: (total / count, np.full(len(total), np.sqrt(2 / (count * independent))))
+        name: (total / count, np.broadcast_to(np.sqrt(2 / (count * independent)), total.shape))
         for name, (total, count) in totals.items()
     }
 
 
-def is_hot(run: Run) -> bool:
-    """Whether a chain diverged, or a layer is warmer than it should be by more than chance."""
-    if not run.alive.all():
-        return True
-    layers = layer_heat(run).values()
-    return any(bool((mean - 3 * error > HOT).any()) or not np.isfinite(mean).all() for mean, error in layers)
+def usable(run: Run) -> np.ndarray:
+    """Which chains neither diverged nor boiled; where all boil, those that did not diverge."""
+    cool = ~hot_chains(run, BOILING)
+    return cool if cool.any() else run.alive
+
+
+def hot_chains(run: Run, limit: float = HOT) -> np.ndarray:
+    """Which chains diverged, or have a layer that is warmer than this by more than chance."""
+    found = ~run.alive
+    for mean, error in layer_heat(run).values():
+        found = found | ~(mean - 3 * error <= limit)  # also where it is no number
+    return found
 
 
 def settle(
@@ -182,36 +193,62 @@ def settle(
         deadline: a time of `time.perf_counter` after which no further part is begun.
         progress: whether to show a progress bar; None: on a terminal.
     """
-    place, h, seed = frame(net.model, everything, positions, plan.seed), LONGEST_STEP / 2, plan.seed
-    steps, attempts, tried = max(plan.thin, plan.settling // PHASES), 0, h
+    steps, seed = max(plan.thin, plan.settling // PHASES, SHORTEST), plan.seed
+    h = np.full(len(jax.tree.leaves(positions)[0]), LONGEST_STEP / 2, np.float32)
+    place, tried = frame(net.model, everything, positions, seed), h
+    hot = np.full(len(h), True)
     heat: dict[str, float] = {}
     with bar(PHASES, "settling", progress) as show:
-        for phase in range(PHASES):
-            while True:
-                seed, tried = seed + 1, h
-                # Energy that a start has in excess is heat until it is forgotten. So the first part is of high
-                # friction, and the temperature is that of the latter half.
-                friction = QUENCH if phase == 0 else None
-                job = job_of(net, data, plan, probe, place, h, steps, seed, steps // 2, friction)
-                run = finish(job, False)
-                if not is_hot(run) or attempts == ATTEMPTS:
-                    break
-                h, attempts = CALMER * h, attempts + 1
+        for phase in range(PHASES + ATTEMPTS):
+            seed, tried, quenched = seed + 1, h, hot
+            # Energy that a start has in excess, or a chain that was hot, is heat until it is forgotten. So their
+            # friction is high, and the temperature is that of the latter half.
+            friction = np.where(quenched, QUENCH, friction_of(place.width)).astype(np.float32)
+            run = finish(job_of(net, data, plan, probe, place, h, steps, seed, friction, steps // 2), False)
+            hot, lost = hot_chains(run), hot_chains(run, BOILING)
             heat = {name: float(mean.max()) for name, (mean, _) in layer_heat(run).items()}
-            place, h = frame(net.model, everything, run.positions, seed), min(LONGEST_STEP, BOLDER * h)
-            show(phase + 1, f"step size {tried:.2g}")
-            if deadline is not None and time.perf_counter() > deadline:
+            # A chain that is hot may still be on its way down. If it is so in spite of high friction, its steps are too
+            # long; if it boils, it also goes back to where it was.
+            change = np.where(lost | (hot & quenched), CALMER, np.where(hot, 1.0, BOLDER))
+            h = np.clip(change * h, SHORTEST_STEP, LONGEST_STEP).astype(np.float32)
+            positions = jax.tree.map(partial(chosen, ~lost), run.positions, positions)
+            place = frame(net.model, everything, positions, seed, visited_by(run, positions, ~lost))
+            show(min(phase + 1, PHASES), f"step sizes {tried.min():.2g} to {tried.max():.2g}")
+            late = deadline is not None and time.perf_counter() > deadline
+            if late or (phase + 1 >= PHASES and not (hot | quenched).any()):
                 break
-    return Settled(place, tried, friction_of(place.width, tried, plan.steps), heat)
+    return Settled(place, MARGIN * np.minimum(tried, h), friction_of(place.width), heat)
+
+
+def visited_by(run: Run, positions: Tree, of: np.ndarray) -> Tree:
+    """Where each chain is, and of these chains some positions in the latter half of a run."""
+    count = jax.tree.leaves(run.samples)[0].shape[1]
+    numbers = np.unique(np.linspace(count // 2, count - 1, VISITED).round().astype(int))
+
+    def some(kept, last):
+        last = np.asarray(last)[:, None]
+        return np.concatenate([chosen(of, np.asarray(kept)[:, numbers], last), last], axis=1)
+
+    return jax.tree.map(some, run.samples, positions)
+
+
+def chosen(which: np.ndarray, x, other) -> np.ndarray:
+    """The part of x of the chains that are chosen, and else of the other."""
+    return np.where(expanded(which, x), x, other)
+
+
+def expanded(each: np.ndarray, x) -> np.ndarray:
+    """One number per chain, to go with an array that leads with chains."""
+    return each.reshape(-1, *[1] * (x.ndim - 1))
 
 
 def frozen(place: Frame) -> Frame:
     """Coordinates in which the scales of layers stay what they have become: with them the averaged part could leave
     where its step is stable."""
-    scale = jax.tree_util.tree_map_with_path(
-        lambda path, x: np.full_like(x, FROZEN) if path[0] == SCALES else x, place.coordinates.scale
+    unit = jax.tree_util.tree_map_with_path(
+        lambda path, x: np.full_like(x, FROZEN) if path[0] == SCALES else x, place.coordinates.unit
     )
-    return place._replace(coordinates=replace(place.coordinates, scale=scale))
+    return place._replace(coordinates=replace(place.coordinates, unit=unit))
 
 
 def sample(
@@ -226,7 +263,8 @@ def sample(
     progress: bool | None = None,
 ) -> Run:
     """The averaged part, from which draws are kept; in a folder it goes on after a kill, bit for bit."""
-    job = job_of(net, data, plan, probe, frozen(settled.frame), settled.step_size, plan.steps, plan.seed)
+    place, friction = frozen(settled.frame), np.full(len(settled.step_size), settled.friction, np.float32)
+    job = job_of(net, data, plan, probe, place, settled.step_size, plan.steps, plan.seed, friction)
     observer = GoalObserver(job, None, deadline)
     if store is None:
         return finish(job, progress, None, observer)

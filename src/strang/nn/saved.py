@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from strang.coordinates import Diagonal
-from strang.nn.local import Frame
+from strang.nn.local import Frame, blank
 from strang.nn.sampling import Settled
 from strang.nn.settings import Settings
 from strang.nn.starts import Search
@@ -77,10 +76,10 @@ class Folder:
         if not file.exists():
             return None
         found = read_npz(file, ANEW)
-        coordinates = restored(found, Diagonal(like, like), file)
+        coordinates = restored(found, blank(like), file)
         heat = {name.removeprefix("heat "): float(x) for name, x in found.items() if name.startswith("heat ")}
         place = Frame(coordinates, np.asarray(found["width"]))
-        return Settled(place, float(found["step_size"]), float(found["friction"]), heat)
+        return Settled(place, np.asarray(found["step_size"]), float(found["friction"]), heat)
 
     def save_settled(self, settled: Settled) -> None:
         """Keep where the averaged part begins."""

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from strang.coordinates import Diagonal
 from strang.data.orders import Stream
 from strang.dynamics.fields import at_step, schedules
 from strang.sampling import averages
@@ -199,7 +200,7 @@ def flat(tree: Tree, lead: int) -> np.ndarray:
 def direction(run, coordinate: int) -> str:
     """What a coordinate of the chains' state is called: a parameter, unless coordinates mix parameters."""
     coordinates = run.job.inputs.coordinates
-    if coordinates is None or hasattr(coordinates, "scale"):
+    if coordinates is None or isinstance(coordinates, Diagonal):
         return name("position", run.gradient_noise, coordinate)
     return f"direction {coordinate} of the coordinates"
 
