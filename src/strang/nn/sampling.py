@@ -32,6 +32,7 @@ BOILING = 2.0  # temperature of a layer at which a chain is not used
 PHASES, ATTEMPTS = 5, 5  # of settling, at least, and how many more there may be until no chain is hot
 NETWORK, SCALES = map(jax.tree_util.DictKey, ("network", "log_scale"))  # of positions with scales that are learnt
 FROZEN = 1e-9  # how far such scales can move once chains have settled
+LEAP = 1.5  # of the logarithm of a layer's scale in one part of settling
 SHORTEST = 64  # steps of a part of settling: in fewer, no temperature shows
 VISITED = 7  # positions of a chain's last part that its coordinates are measured at, beside where it is
 QUENCH = 1.0  # the friction of the first part of settling, and of chains that were hot
@@ -194,7 +195,7 @@ def settle(
         progress: whether to show a progress bar; None: on a terminal.
     """
     steps, seed = max(plan.thin, plan.settling // PHASES, SHORTEST), plan.seed
-    h = np.full(len(jax.tree.leaves(positions)[0]), LONGEST_STEP / 2, np.float32)
+    h = np.full(len(jax.tree.leaves(positions)[0]), LONGEST_STEP / 4, np.float32)
     place, tried = frame(net.model, everything, positions, seed), h
     hot = np.full(len(h), True)
     heat: dict[str, float] = {}
@@ -205,10 +206,11 @@ def settle(
             # friction is high, and the temperature is that of the latter half.
             friction = np.where(quenched, QUENCH, friction_of(place.width)).astype(np.float32)
             run = finish(job_of(net, data, plan, probe, place, h, steps, seed, friction, steps // 2), False)
-            hot, lost = hot_chains(run), hot_chains(run, BOILING)
+            lost = hot_chains(run, BOILING) | thrown(positions, run.positions)
+            hot = hot_chains(run) | lost
             heat = {name: float(mean.max()) for name, (mean, _) in layer_heat(run).items()}
             # A chain that is hot may still be on its way down. If it is so in spite of high friction, its steps are too
-            # long; if it boils, it also goes back to where it was.
+            # long; if it boils, or was thrown out, it also goes back to where it was.
             change = np.where(lost | (hot & quenched), CALMER, np.where(hot, 1.0, BOLDER))
             h = np.clip(change * h, SHORTEST_STEP, LONGEST_STEP).astype(np.float32)
             positions = jax.tree.map(partial(chosen, ~lost), run.positions, positions)
@@ -218,6 +220,16 @@ def settle(
             if late or (phase + 1 >= PHASES and not (hot | quenched).any()):
                 break
     return Settled(place, MARGIN * np.minimum(tried, h), friction_of(place.width), heat)
+
+
+def thrown(before: Tree, after: Tree) -> np.ndarray:
+    """Which chains have scales of layers that cannot be where they are but by a leap: high friction cools a chain that
+    was thrown out before its temperature shows it, in a place where the network is but a constant."""
+    chains = len(jax.tree.leaves(after)[0])
+    if not isinstance(after, dict) or "log_scale" not in after:
+        return np.zeros(chains, bool)
+    leaps = [np.abs(np.asarray(after["log_scale"][name]) - s) for name, s in before["log_scale"].items()]
+    return ~(np.max(leaps, axis=0) < LEAP)  # also where it is no number
 
 
 def visited_by(run: Run, positions: Tree, of: np.ndarray) -> Tree:
