@@ -286,6 +286,15 @@ def test_the_choice_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_fro
     assert all(np.array_equal(rows[0], x[1::2]) for rows in seen)
 
 
+def test_chains_that_were_thrown_out_are_known_by_their_scales():
+    def positions(*scales):
+        return {"network": np.zeros((3, 2)), "log_scale": {"layer 0": np.array(scales), "layer 1": np.zeros(3)}}
+
+    found = sampling.thrown(positions(0.0, 0.0, 0.0), positions(1.2, -3.0, np.nan))
+    np.testing.assert_array_equal(found, [False, True, True])
+    np.testing.assert_array_equal(sampling.thrown([np.zeros((2, 1))], [np.ones((2, 1))]), [False, False])
+
+
 def test_learnt_scales_are_a_change_of_variables():
     """Positions give the network's own arrays and likelihood back; the prior is that of u times a log-normal one, and
     layers without weights have no scale. Scales move while chains settle and stay from then on."""
