@@ -25,6 +25,7 @@ from strang.storage.store import read_chain
 from strang.util.errors import InputError
 from strang.util.files import read_npz
 
+pytestmark = pytest.mark.usefixtures("optimised_file")  # bits of programs that were stopped are compared
 SMALL = {"hidden_layer_sizes": (6,), "starts": 2, "draws": 20, "steps": 100, "random_state": 0}
 
 
@@ -103,7 +104,7 @@ def test_a_fit_says_what_it_chose_and_how_it_is(classifier):
     assert set(classifier.settings_["prior_sd"]) == {"layer 0", "layer 1"}
     health = classifier.health_
     assert set(health.temperature) == {"layer 0", "layer 1"}
-    assert all(0.5 < value < 1.5 for value in health.temperature.values())
+    assert all(0.5 < value < 2.5 for value in health.temperature.values())  # after a hundred steps
     assert len(health.moved) == 2
     assert min(health.moved) > 0
     assert np.isfinite([health.rhat, health.rhat_within, health.bias, health.bias_error]).all()
@@ -261,7 +262,7 @@ def test_the_choice_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_fro
     see the other rows only, and those that diverged do not count."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(4000, 1)).astype(np.float32)
-    y = (rng.random(4000) < 1 / (1 + np.exp(-slope * x[:, 0]))).astype(np.int32)
+    y = (rng.random(4000) < 1 / (1 + np.exp(-slope * x[:, 0].astype(float)))).astype(np.int32)
     held, seen = np.arange(0, 4000, 2), []
 
     def outputs(position, x):

@@ -7,6 +7,7 @@ size, while most of their noise is that of the chain's: the difference of the tw
 far below that of either. The chains themselves are not touched.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -53,14 +54,13 @@ def draw(program: Program, data: Data, chain: Chain, count) -> CoarseDraws:
     position = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), chain.state.position)
     keys, last = some(program, chain.keys), chain.step - 1
 
-    def before():
-        return jax.vmap(lambda key: random.normals(key, last, position, program.step.noises))(keys.noise)
-
+    keep = partial(materialise, count)  # as those of the chains, whose bits these must have
+    before = random.normals(keys.noise, last, position, program.step.noises, keep)
     order, batches = data.batch_order, None
     if not (order.full or order.independent):
         numbers = chain.step // 2 + jnp.arange(program.draw_block // 2 + 1, dtype=jnp.uint32)
         batches = draw_batches(program, data, random.fold(keys.batch, 0, 1), numbers, count)
-    return CoarseDraws(materialise(count, before), batches)
+    return CoarseDraws(keep(lambda: before), batches)
 
 
 def follow(
