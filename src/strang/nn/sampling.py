@@ -29,6 +29,7 @@ CALMER, BOLDER = 0.4, 1.5  # by which steps change after a part of settling
 MARGIN = 0.6  # of the longest step at which settling chains stayed cool: long ones come to stiffer places
 HOT = 1.15  # temperature of a layer, beyond its error, at which the step is made smaller
 BOILING = 2.0  # temperature of a layer at which a chain is not used
+FALLING = 10.0  # the same for a chain of high friction, which is hot also where it falls
 PHASES, ATTEMPTS = 5, 5  # of settling, at least, and how many more there may be until no chain is hot
 NETWORK, SCALES = map(jax.tree_util.DictKey, ("network", "log_scale"))  # of positions with scales that are learnt
 FROZEN = 1e-9  # how far such scales can move once chains have settled
@@ -195,7 +196,7 @@ def settle(
         progress: whether to show a progress bar; None: on a terminal.
     """
     steps, seed = max(plan.thin, plan.settling // PHASES, SHORTEST), plan.seed
-    h = np.full(len(jax.tree.leaves(positions)[0]), LONGEST_STEP / 4, np.float32)
+    h = np.full(len(jax.tree.leaves(positions)[0]), LONGEST_STEP / 2, np.float32)
     place, tried = frame(net.model, everything, positions, seed), h
     hot = np.full(len(h), True)
     heat: dict[str, float] = {}
@@ -206,12 +207,13 @@ def settle(
             # friction is high, and the temperature is that of the latter half.
             friction = np.where(quenched, QUENCH, friction_of(place.width)).astype(np.float32)
             run = finish(job_of(net, data, plan, probe, place, h, steps, seed, friction, steps // 2), False)
-            lost = hot_chains(run, BOILING) | thrown(positions, run.positions)
+            boils = np.where(quenched, hot_chains(run, FALLING), hot_chains(run, BOILING))
+            lost = boils | thrown(positions, run.positions)
             hot = hot_chains(run) | lost
             heat = {name: float(mean.max()) for name, (mean, _) in layer_heat(run).items()}
-            # A chain that is hot may still be on its way down. If it is so in spite of high friction, its steps are too
-            # long; if it boils, or was thrown out, it also goes back to where it was.
-            change = np.where(lost | (hot & quenched), CALMER, np.where(hot, 1.0, BOLDER))
+            # A chain that is hot may still be on its way down: its steps stay, with high friction. If it boils, or was
+            # thrown out, steps are too long, and it goes back to where it was.
+            change = np.where(lost, CALMER, np.where(hot, 1.0, BOLDER))
             h = np.clip(change * h, SHORTEST_STEP, LONGEST_STEP).astype(np.float32)
             positions = jax.tree.map(partial(chosen, ~lost), run.positions, positions)
             place = frame(net.model, everything, positions, seed, visited_by(run, positions, ~lost))
