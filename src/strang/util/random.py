@@ -241,7 +241,7 @@ def permute(salts, index, n: int):
 
         halves = (jnp.broadcast_to(half, shape) for half in (index % jnp.uint32(columns), index // jnp.uint32(columns)))
         # In one kernel, each round would wait for the one before. In a loop, a round of some indices overlaps with that
-        # of others, which takes less than half the time.
+        # of others, which on one core takes less than half the time.
         left, right = lax.fori_loop(0, len(salts), half_rounds, tuple(halves))
         return left + jnp.uint32(columns) * right
 
