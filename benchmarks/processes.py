@@ -21,8 +21,8 @@ from strang.parallel.launch import STRANG
 
 WIDTHS = (784, 1000, 210, 10)
 NUMBERS = {"gaussian": 1, "network": 997_320, "1000 documents": 200 * 7702, "4000 documents": 200 * 7702}
-STEPS = {"gaussian": 2000, "network": 5, "1000 documents": 2, "4000 documents": 1}  # per block
-BLOCKS, TURNS = 12, 3
+STEPS = {"gaussian": 2000, "network": 5, "1000 documents": 2, "4000 documents": 4}  # per block
+BLOCKS, TURNS = 8, 3
 
 
 def job_of(name: str, devices):
@@ -96,9 +96,21 @@ def measure_devices(count: int) -> None:
 
 
 def ask(*command: str) -> dict[str, float]:
+    return ask_at_once(command)[0]
+
+
+def ask_at_once(*commands: tuple[str, ...]) -> list[dict[str, float]]:
     one = dict.fromkeys(("NPROC", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **one})
-    return json.loads(done.stdout)
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **one}) for command in commands]
+    printed = [process.communicate()[0] for process in started]
+    return [json.loads(text) for text in printed]
+
+
+def measure_limit(alone: float, *command: str) -> str:
+    """What two cores can give: two runs at once that share nothing, over one run alone."""
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    both = ask_at_once(*(("taskset", "-c", str(core), *command) for core in cores))
+    return f"{sum(alone / each['seconds'] for each in both):.2f}"
 
 
 def main(counts: list[int], names: list[str]) -> None:
@@ -120,6 +132,8 @@ def main(counts: list[int], names: list[str]) -> None:
                 f"({faster[0]:.2f} to {faster[-1]:.2f}), {less[TURNS // 2]:.2f} times less CPU time of a process",
                 flush=True,
             )
+        limits = [measure_limit(turn[first]["seconds"], *command, "1") for turn in turns]
+        print(f"  two runs at once that share nothing, over one alone: {', '.join(limits)}", flush=True)
         print(f"  every one of 2 receives {4 * NUMBERS[name]:,} bytes per step", flush=True)
     for count in (1, 2) if len(names) > 1 else ():
         seconds = ask(sys.executable, __file__, "--devices", str(count))["seconds"]

@@ -139,7 +139,7 @@ class TopicModel:
         phi, bits = self.topics_of(position), jax.random.key_data(key)
         result = jax.ShapeDtypeStruct(phi.shape, jnp.float32)
         given = phi.astype(jnp.float32), rows, weights, bits
-        summed = call_host(self._count, result, *given, vmap_method="broadcast_all")
+        summed = call_host(self._count, result, *given, vmap_method="broadcast_all", out=True)
         return self.count_gradient(position, phi, summed.astype(position.dtype) / kept_sweeps(self.sweeps))
 
     def count_gradient(self, position, phi, counts):
@@ -153,12 +153,13 @@ class TopicModel:
             return jnp.sign(position) * (counts / jnp.maximum(size, MIN_SIZE) - total / size.sum(0))
         return (counts - total * phi)[: position.shape[0]]
 
-    def _count(self, phi, rows, weights, bits):
+    def _count(self, phi, rows, weights, bits, out=None):
         """Sum the counts of the kept sweeps on the host, chains leading. (Stored runs' fingerprints have its name.)"""
         from strang.lda.kernels.gibbs import add_up_counts
         from strang.util.host_random import streams
 
-        result = np.zeros(phi.shape, np.float32)
+        result = np.empty(phi.shape, np.float32) if out is None else out
+        result[...] = 0
         for chain in np.ndindex(phi.shape[:-2]):
             own = jax.tree.map(lambda array: array[chain], rows)  # noqa: B023
             seeds, used = streams(bits[chain], weights.shape[-1]), np.flatnonzero(weights[chain])

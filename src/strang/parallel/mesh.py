@@ -22,6 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from strang.sampling.chain import advance, advance_alone
 from strang.sampling.exchange import Exchange, add_in_order
 from strang.sampling.record import CHAIN_AXES, TRACE_AXIS, Chain, Inputs, Program
+from strang.util.cores import devices_at_work
 from strang.util.errors import InputError, whole
 from strang.util.trees import Tree
 
@@ -115,9 +116,10 @@ class Runner:
 
     def advance(self, stop: int) -> tuple[Chain, Tree]:
         """All chains after this step, and the thinned positions on the way, on the first device of this process."""
-        self.chain, trace = jax.block_until_ready(
-            self.step(self.inputs, self.chain, self.number(stop), self.trace, self.number(self.thin))
-        )
+        with devices_at_work(1 if self.mesh is None else len(self.mesh.local_devices)):
+            self.chain, trace = jax.block_until_ready(
+                self.step(self.inputs, self.chain, self.number(stop), self.trace, self.number(self.thin))
+            )
         return self.here(self.chain), self.here(trace)
 
     def number(self, value) -> Any:

@@ -23,16 +23,20 @@ def _alone(function: Callable, *arguments: Any) -> Any:
         return function(*arguments)
 
 
-def call_host(function: Callable, result: Any, *arguments: Any, vmap_method: str) -> Any:
+def call_host(function: Callable, result: Any, *arguments: Any, vmap_method: str, out: bool = False) -> Any:
     """Calls a pure function with NumPy arrays of the host, valid during the call; `result` gives its shapes and dtypes.
+    With `out` the function has NumPy's keyword of this name, and writes to memory that is given to it if some is.
 
     On CPUs the call runs on the thread that computes: `pure_callback` asks for another one, and there may be none while
     the devices of a process wait for each other.
     """
 
-    def in_place(context, out, *buffers):
-        answer = function(*jax.tree.map(np.asarray, buffers))
-        jax.tree.map(lambda buffer, value: np.copyto(np.asarray(buffer), value), out, answer)
+    def in_place(context, given, *buffers):
+        arrays, place = jax.tree.map(np.asarray, buffers), jax.tree.map(np.asarray, given)
+        if out:
+            function(*arrays, out=place)
+        else:
+            jax.tree.map(np.copyto, place, function(*arrays))
 
     def elsewhere(*arrays):
         return function(*jax.tree.map(np.asarray, arrays))

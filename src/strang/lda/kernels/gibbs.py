@@ -19,7 +19,7 @@ import numpy as np
 
 from strang.lda.kernels.choice import NO_TOPIC, add_expected, add_up, draw_topic, move_and_add_up, total_of
 from strang.lda.kernels.documents import Documents, as_documents, kept_sweeps, read_only, slices
-from strang.util.cores import cores, free_cores
+from strang.util.cores import cores_per_device, free_cores
 from strang.util.errors import InputError
 from strang.util.simd import COMPILE, INLINE, LANES, aligned
 
@@ -262,8 +262,8 @@ def run_on_threads(function: Callable, items: Iterable, resources: list[tuple]) 
 
 
 def thread_count(work: int) -> int:
-    """Threads to start for this many tokens times sweeps, at most one per core this process may use."""
-    return min(cores(), 1 + work // TOKENS_PER_THREAD)
+    """Threads to start for this many tokens times sweeps, at most one per core that there is for this device."""
+    return min(cores_per_device(), 1 + work // TOKENS_PER_THREAD)
 
 
 def as_alpha(alpha: Any, topics: int) -> np.ndarray:
