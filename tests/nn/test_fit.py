@@ -19,7 +19,7 @@ from sklearn.base import clone
 
 import strang
 from strang.models import bnn
-from strang.nn import estimator, fitting, local, network, pilots, predictive, sampling, scales, starts, tables
+from strang.nn import estimator, fitting, legs, local, network, pilots, predictive, sampling, scales, starts, tables
 from strang.storage.series import read_series
 from strang.storage.store import read_chain
 from strang.util.errors import InputError
@@ -27,6 +27,14 @@ from strang.util.files import read_npz
 
 pytestmark = pytest.mark.usefixtures("optimised_file")  # bits of programs that were stopped are compared
 SMALL = {"hidden_layer_sizes": (6,), "starts": 2, "draws": 20, "steps": 100, "random_state": 0}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def two_legs():
+    """So that these fits have more than one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "SHORTEST_LEG", 50)
+        yield
 
 
 def blobs(rows=120, seed=0):
@@ -117,6 +125,45 @@ def test_a_fit_says_what_it_chose_and_how_it_is(classifier):
     assert "SETTLED" not in str(replace(health, rhat_within=1.05))
 
 
+def leg_of(good, *draws):
+    """A leg with this many draws, which are numbered, of chains of which these were good."""
+    samples = np.array([draws] * len(good), float)
+    return SimpleNamespace(good=np.array(good), run=SimpleNamespace(samples={"w": samples}))
+
+
+def test_the_nearest_good_leg_stands_in_for_one_that_was_lost():
+    parts = [
+        leg_of([True, False, False], 0, 1, 2),
+        leg_of([False, True, False], 3, 4, 5),
+        leg_of([True] * 2 + [False], 6),
+    ]
+    np.testing.assert_array_equal(legs.merged_draws(parts)["w"], [[0, 1, 2, 0, 1, 2, 6], [3, 4, 5, 3, 4, 5, 6]])
+
+
+def test_a_chain_that_was_lost_goes_back_with_smaller_steps(regressor, monkeypatch):
+    """In the first of two legs one of two chains is said to boil."""
+    found, said = [], iter([np.array([False, True]), np.array([True, True])])
+    monkeypatch.setattr(legs, "usable", lambda run: next(said))
+
+    def sample(net, data, settled, *rest, **settings):
+        found.append(settled)
+        return sampling.sample(net, data, settled, *rest, **settings)
+
+    monkeypatch.setattr(legs, "sample", sample)
+    model = clone(regressor).fit(*waves())
+    for before, after in zip(*(jax.tree.leaves(settled.positions["network"]) for settled in found), strict=True):
+        np.testing.assert_array_equal(before[0], after[0])
+        assert (np.asarray(before[1]) != after[1]).any()
+    assert found[1].step_size[0] == pytest.approx(max(legs.CALMER * found[0].step_size[0], sampling.SHORTEST_STEP))
+    assert found[1].step_size[1] >= legs.COOLER * found[0].step_size[1]
+    draws = jax.tree.leaves(model._fitted.draws["network"])[0]
+    np.testing.assert_array_equal(draws[0, :10], draws[0, 10:])  # the second leg stands in for the first
+    assert (draws[1, :10] != draws[1, 10:]).any()
+    assert model.health_.lost == 1
+    assert model.health_.diverged == 0
+    assert "1 legs of chains diverged" in str(model.health_)
+
+
 def test_pickles_and_clones(classifier):
     x, _ = blobs(seed=1)
     again = pickle.loads(pickle.dumps(classifier))
@@ -142,6 +189,7 @@ import numpy as np
 import strang
 from strang.nn import sampling, saved
 from strang.storage import store
+sampling.SHORTEST_LEG = 50
 from strang.util.files import write_npz
 
 
@@ -172,11 +220,11 @@ def kill_fit(name: str, folder, file: str, wait: float) -> list[str]:
     return printed.splitlines()
 
 
-@pytest.mark.parametrize(("name", "kills"), [("BNNClassifier", 2), ("BNNRegressor", 1)])
-def test_kills_do_not_show(name, kills, request, tmp_path):
-    """SIGKILL while starts are optimised, of one of the two, then while chains are sampled, at random moments; each
-    process goes on where the one before was, and the last one predicts what a fit that was left alone does, bit for
-    bit."""
+@pytest.mark.parametrize(("name", "kills", "leg"), [("BNNClassifier", 2, "chains"), ("BNNRegressor", 1, "chains-2")])
+def test_kills_do_not_show(name, kills, leg, request, tmp_path):
+    """SIGKILL while starts are optimised, of one of the two, then while chains are sampled, in their first leg or in
+    the second, at random moments; each process goes on where the one before was, and the last one predicts what a fit
+    that was left alone does, bit for bit."""
     whole = request.getfixturevalue({"BNNClassifier": "classifier", "BNNRegressor": "regressor"}[name])
     rows, dice, looks = {"BNNClassifier": blobs, "BNNRegressor": waves}[name], random.Random(0), 0
     for letter, array in zip("xy", rows(), strict=True):
@@ -187,13 +235,13 @@ def test_kills_do_not_show(name, kills, request, tmp_path):
         search = read_npz(tmp_path / "starts.npz", "")
         assert not search["done"]
         looks = int(search[".looks"])
-    first, *_ = kill_fit(name, tmp_path, "chains/chain.npz", 0.4 * dice.random())
+    first, *_ = kill_fit(name, tmp_path, f"{leg}/chain.npz", 0.2 * dice.random())
     assert first == f"starts.npz {looks + 1}"
-    reached = int(read_chain(tmp_path / "chains" / "chain.npz")[".step"])
-    assert 0 < reached < SMALL["steps"]
+    reached = int(read_chain(tmp_path / leg / "chain.npz")[".step"])
+    assert 0 < reached < sampling.SHORTEST_LEG
 
     again = clone(whole).set_params(store=tmp_path).fit(*rows())
-    assert read_series(tmp_path / "chains")[-1]["since"] == reached
+    assert read_series(tmp_path / leg)[-1]["since"] == reached
     for one, other in zip(*(jax.tree.leaves(each._fitted.draws) for each in (again, whole)), strict=True):
         np.testing.assert_array_equal(one, other)
     predict = "predict_proba" if name == "BNNClassifier" else "predict_quantiles"

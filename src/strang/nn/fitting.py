@@ -10,9 +10,10 @@ import numpy as np
 
 from strang.data.batches import Data
 from strang.nn.health import Health, health_of
+from strang.nn.legs import merged_draws, sample_in_legs
 from strang.nn.network import Net
 from strang.nn.pilots import MOST_NUMBERS, TEMPERATURES, choose
-from strang.nn.sampling import WORD, Plan, Probe, data_of, probe_of, sample, settle, usable
+from strang.nn.sampling import WORD, Plan, Probe, data_of, probe_of, settle
 from strang.nn.saved import Folder
 from strang.nn.settings import LOOKS, PATIENCE, Settings
 from strang.nn.starts import Recipe, Search, held_out, optimise
@@ -93,23 +94,24 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
         if folder is not None:
             folder.save_settled(settled)
     deadline = moment(settings, begun, 1.0)
-    store = None if folder is None else folder.path / "chains"
-    run = sample(net, data, settled, plan, probe, store=store, deadline=deadline, progress=settings.progress)
-    alive = np.flatnonzero(usable(run))
+    legs = sample_in_legs(
+        net, data, everything, settled, plan, probe, folder=folder, deadline=deadline, progress=settings.progress
+    )
+    alive = np.flatnonzero(np.any([leg.good for leg in legs], axis=0))
     if len(alive) == 0:
         raise InputError("all chains diverged; give more rows, or write a smaller prior_sd.")
-    draws = jax.tree.map(lambda x: np.asarray(x)[alive], run.samples)
+    draws = merged_draws(legs)
     if jax.tree.leaves(draws)[0].shape[1] == 0:
         raise InputError("the time was up before the first draw; write more seconds, or fewer steps.")
     return Fitted(
         draws=draws,
         starts=jax.tree.map(np.asarray, starts),
-        positions=jax.tree.map(lambda x: np.asarray(x)[alive[np.arange(len(x)) % len(alive)]], run.positions),
-        health=health_of(run, starts),
+        positions=jax.tree.map(lambda x: np.asarray(x)[alive[np.arange(len(x)) % len(alive)]], legs[-1].positions),
+        health=health_of(legs, draws, starts),
         held_out_nll=losses,
         search_steps=made,
-        step_size=settled.step_size.tolist(),
-        friction=settled.friction,
+        step_size=legs[-1].settled.step_size.tolist(),
+        friction=legs[-1].settled.friction,
         temperature=temperature,
         pilot=pilot,
     )

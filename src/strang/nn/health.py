@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from strang.nn.sampling import HOT, layer_heat, usable
-from strang.run.result import Run
+from strang.nn.legs import Leg
+from strang.nn.sampling import HOT, layer_heat
+from strang.sampling.estimates import Estimates
 from strang.util.trees import Tree
 
 SETTLED = 1.1  # R-hat within chains beyond which they are said not to have settled
@@ -28,6 +29,7 @@ class Health:
         bias_error: its standard error, likewise.
         diverged: chains that diverged or got twice as hot as they should be, which are left out.
         hottest: the largest temperature of a layer in any one chain.
+        lost: legs of the other chains that diverged or got as hot. In their place stands the nearest that did not.
     """
 
     temperature: dict[str, float]
@@ -38,6 +40,7 @@ class Health:
     bias_error: float
     diverged: int
     hottest: float = float("nan")
+    lost: int = 0
 
     def __str__(self) -> str:
         heat = ", ".join(f"{name} {value:.3f}" for name, value in self.temperature.items())
@@ -60,28 +63,44 @@ class Health:
                     else []
                 ),
                 *([f"{self.diverged} chains diverged, or got far too hot, and are left out"] if self.diverged else []),
+                *([f"{self.lost} legs of chains diverged, or got far too hot, and were replaced"] if self.lost else []),
             ]
         )
 
 
-def health_of(run: Run, starts: Tree) -> Health:
-    """The health of a run of one chain per start."""
-    rhat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(run.rhat)]) if run.alive.sum() > 1 else np.nan
-    found = run.estimates
-    # Not prediction by prediction: that of a row whose class is certain has hardly any spread.
-    spread = np.nan if found.sd is None else root_mean_square(found.sd.value)
-    used = usable(run)
-    heat = {name: mean[used] for name, (mean, _) in layer_heat(run).items()}
+def health_of(legs: list[Leg], draws: Tree, starts: Tree) -> Health:
+    """The health of chains, one per start, whose legs are these and of which these draws are used."""
+    average = legs[0].run.job.program.average
+    leaves = jax.tree.leaves(jax.jit(jax.vmap(jax.vmap(average)))(draws))
+    predictions = np.concatenate([np.asarray(x, float).reshape(*x.shape[:2], -1) for x in leaves], axis=2)
+    good = np.stack([leg.good for leg in legs])  # leg, chain
+    each = [layer_heat(leg.run) for leg in legs]
+    heat = {name: np.stack([layers[name][0] for layers in each])[good] for name in each[0]}
+    bias, error = bias_of([leg.run.estimates for leg in legs if leg.good.any()])
+    half = predictions.shape[1] // 2
+    halves = [np.stack([chain[:half], chain[half : 2 * half]]) for chain in predictions]
     return Health(
-        temperature={name: float(each.mean()) for name, each in heat.items()},
-        rhat=float(np.nanmax(rhat)) if np.isfinite(rhat).any() else float("nan"),
-        rhat_within=within(run),
-        moved=[float(part) for part in distances(run.positions, starts)],
-        bias=root_mean_square(found.mean.bias) / spread if spread > 0 else float("nan"),
-        bias_error=root_mean_square(found.mean.bias_error) / spread if spread > 0 else float("nan"),
-        diverged=int((~used).sum()),
-        hottest=float(max(each.max(initial=0.0) for each in heat.values())),
+        temperature={name: float(values.mean()) for name, values in heat.items()},
+        rhat=rhat(predictions),
+        rhat_within=float(np.nanmax([rhat(pair) for pair in halves])) if half >= 4 else float("nan"),
+        moved=[float(part) for part in distances(legs[-1].positions, starts)],
+        bias=bias,
+        bias_error=error,
+        diverged=int((~good.any(0)).sum()),
+        hottest=float(max(values.max() for values in heat.values())),
+        lost=int((~good[:, good.any(0)]).sum()),
     )
+
+
+def bias_of(legs: list[Estimates]) -> tuple[float, float]:
+    """The bias of mean predictions over all legs, and its standard error, relative to the predictions' spread."""
+    # Not prediction by prediction: that of a row whose class is certain has hardly any spread.
+    spread = float(np.mean([np.nan if leg.sd is None else root_mean_square(leg.sd.value) for leg in legs]))
+    if not spread > 0:
+        return float("nan"), float("nan")
+    bias = np.mean([leg.mean.bias for leg in legs], axis=0)
+    error = np.sqrt(np.sum([np.asarray(leg.mean.bias_error) ** 2 for leg in legs], axis=0)) / len(legs)
+    return root_mean_square(bias) / spread, root_mean_square(error) / spread
 
 
 def root_mean_square(values) -> float:
@@ -89,22 +108,18 @@ def root_mean_square(values) -> float:
     return float(np.sqrt(np.mean(np.asarray(values, float) ** 2)))
 
 
-def within(run: Run) -> float:
-    """The largest R-hat of the two halves of a chain, of what is averaged."""
-    average = run.job.program.average
-    values = jax.jit(jax.vmap(jax.vmap(average)))(jax.tree.map(np.asarray, run.samples))
-    largest = float("nan")
-    for leaf in jax.tree.leaves(values):
-        each = np.asarray(leaf, float).reshape(*leaf.shape[:2], -1)  # chain, draw, number
-        half = each.shape[1] // 2
-        if half < 4:
-            return float("nan")
-        halves = np.stack([each[:, :half], each[:, half : 2 * half]])  # half, chain, draw, number
-        inside = halves.var(2, ddof=1).mean(0)
-        between = halves.mean(2).var(0, ddof=1)
-        ratio = np.sqrt((half - 1) / half + between / np.maximum(inside, np.finfo(float).tiny))
-        largest = float(np.nanmax([largest, ratio[inside > 0].max(initial=1.0)]))
-    return largest
+def rhat(values: np.ndarray) -> float:
+    """The largest R-hat of numbers: series first, then draw; NaN where it is of one series, or of few draws.
+
+    >>> round(rhat(np.array([[[0.0], [1.0], [0.0], [1.0]], [[0.5], [1.5], [0.5], [1.5]]])), 3)
+    1.061
+    """
+    series, count, _ = values.shape
+    if series < 2 or count < 4:
+        return float("nan")
+    inside, between = values.var(1, ddof=1).mean(0), values.mean(1).var(0, ddof=1)
+    moves = inside > 0
+    return float(np.sqrt((count - 1) / count + between[moves] / inside[moves]).max(initial=1.0))
 
 
 def distances(positions: Tree, starts: Tree) -> np.ndarray:

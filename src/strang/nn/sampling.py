@@ -31,6 +31,7 @@ HOT = 1.15  # temperature of a layer, beyond its error, at which the step is mad
 BOILING = 2.0  # temperature of a layer at which a chain is not used
 FALLING = 10.0  # the same for a chain of high friction, which is hot also where it falls
 PHASES, ATTEMPTS = 5, 5  # of settling, at least, and how many more there may be until no chain is hot
+SHORTEST_LEG, MOST_LEGS = 2500, 16  # steps of each chain; a fit of few steps is one leg
 NETWORK, SCALES = map(jax.tree_util.DictKey, ("network", "log_scale"))  # of positions with scales that are learnt
 FROZEN = 1e-9  # how far such scales can move once chains have settled
 LEAP = 1.5  # of the logarithm of a layer's scale in one part of settling
@@ -54,6 +55,19 @@ class Plan:
     @property
     def thin(self) -> int:
         return max(1, self.steps // self.draws)
+
+    def legs(self) -> list[int]:
+        """The steps of each leg: those of whole numbers of draws, but for what is left over.
+
+        >>> Plan(steps=3000, settling=0, draws=100, temperature=1.0, seed=0).legs()
+        [3000]
+        >>> Plan(steps=8000, settling=0, draws=100, temperature=1.0, seed=0).legs()
+        [2720, 2720, 2560]
+        """
+        count = int(np.clip(self.steps // SHORTEST_LEG, 1, MOST_LEGS))
+        each = -(-self.draws // count) * self.thin
+        rest = self.steps % each
+        return [self.steps] if count == 1 else [each] * (self.steps // each) + [rest] * (rest >= self.thin)
 
 
 def data_of(rows: tuple[np.ndarray, np.ndarray], batch_size: int | None) -> Data:

@@ -1,6 +1,6 @@
 """The folder of a fit: `fit.json` says which fit, `starts.npz` how far the optimiser is, `choice.npz` what pilot chains
-found, `settled.npz` where the averaged part begins, and `chains/` is the run itself. After a kill the same fit goes on
-from there, bit for bit."""
+found, `settled.npz` where the averaged part begins, and `chains/` is the run itself; later legs of a long one have
+`settled-2.npz`, `chains-2/` and so on. After a kill the same fit goes on from there, bit for bit."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from strang.nn.local import Frame, blank
-from strang.nn.sampling import Settled
+from strang.nn.sampling import MOST_LEGS, Settled
 from strang.nn.settings import Settings
 from strang.nn.starts import Search
 from strang.util.errors import InputError
@@ -37,7 +37,8 @@ class Folder:
             replace_file(path / "fit.json", json.dumps({"mark": mark, "seed": settings.seed}).encode())
         elif known["mark"] != mark:
             raise InputError(f"{path} holds a fit of other data or settings; write another folder, or delete it.")
-        remove_leftovers(path, "fit.json", "starts.npz", "choice.npz", "settled.npz")
+        settled = (of_leg("settled.npz", leg) for leg in range(MOST_LEGS))
+        remove_leftovers(path, "fit.json", "starts.npz", "choice.npz", *settled)
 
     def load(self, like: Search) -> tuple[Search, bool]:
         """The search that was saved, or this one, and whether it is over."""
@@ -70,9 +71,13 @@ class Folder:
         columns = {"temperatures": np.array(list(losses)), "losses": np.array(list(losses.values()))}
         write_npz(self.path / "choice.npz", {"chosen": np.asarray(temperature), **columns})
 
-    def load_settled(self, like: Tree) -> Settled | None:
-        """Where the averaged part begins, if that is known."""
-        file = self.path / "settled.npz"
+    def chains(self, leg: int) -> Path:
+        """The folder of the run that is a leg of the averaged part; the first is leg 0."""
+        return self.path / of_leg("chains", leg)
+
+    def load_settled(self, like: Tree, leg: int = 0) -> Settled | None:
+        """Where a leg begins, if that is known."""
+        file = self.path / of_leg("settled.npz", leg)
         if not file.exists():
             return None
         found = read_npz(file, ANEW)
@@ -81,12 +86,22 @@ class Folder:
         place = Frame(coordinates, np.asarray(found["width"]))
         return Settled(place, np.asarray(found["step_size"]), float(found["friction"]), heat)
 
-    def save_settled(self, settled: Settled) -> None:
-        """Keep where the averaged part begins."""
+    def save_settled(self, settled: Settled, leg: int = 0) -> None:
+        """Keep where a leg begins."""
         numbers = {"width": settled.frame.width, "step_size": settled.step_size, "friction": settled.friction}
         heat = {f"heat {name}": value for name, value in settled.heat.items()}
         arrays = {name: np.asarray(value) for name, value in {**numbers, **heat}.items()}
-        write_npz(self.path / "settled.npz", {**named(settled.frame.coordinates), **arrays})
+        write_npz(self.path / of_leg("settled.npz", leg), {**named(settled.frame.coordinates), **arrays})
+
+
+def of_leg(name: str, leg: int) -> str:
+    """The name of a file or folder of a leg.
+
+    >>> of_leg("settled.npz", 0), of_leg("settled.npz", 1)
+    ('settled.npz', 'settled-2.npz')
+    """
+    stem, dot, ending = name.partition(".")
+    return name if leg == 0 else f"{stem}-{leg + 1}{dot}{ending}"
 
 
 def stored(path: Path) -> dict[str, Any] | None:
