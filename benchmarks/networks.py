@@ -253,13 +253,24 @@ def fashion(folder: Path, seeds: int):
     """A small convolutional network."""
     from flax import nnx
 
+    class Convolution(nnx.Module):
+        """3 x 3, every second pixel, as a product with patches: on CPUs, that of several chains at once takes half as
+        long as `nnx.Conv`."""
+
+        def __init__(self, inputs, outputs, rngs):
+            self.linear = nnx.Linear(9 * inputs, outputs, rngs=rngs)
+
+        def __call__(self, x):
+            rows, columns = x.shape[1:3]
+            x = jnp.pad(x, ((0, 0), (0, 1), (0, 1), (0, 0)))
+            shifted = [x[:, i : i + rows - 1 : 2, j : j + columns - 1 : 2] for i in range(3) for j in range(3)]
+            return self.linear(jnp.concatenate(shifted, axis=-1))
+
     class CNN(nnx.Module):
         def __init__(self, key):
             rngs = nnx.Rngs(key)
-            self.first = nnx.Conv(1, 8, (3, 3), strides=2, rngs=rngs)
-            self.second = nnx.Conv(8, 16, (3, 3), strides=2, rngs=rngs)
-            self.hidden = nnx.Linear(16 * 49, 32, rngs=rngs)
-            self.out = nnx.Linear(32, 10, rngs=rngs)
+            self.first, self.second = Convolution(1, 8, rngs), Convolution(8, 16, rngs)
+            self.hidden, self.out = nnx.Linear(16 * 49, 32, rngs=rngs), nnx.Linear(32, 10, rngs=rngs)
 
         def __call__(self, x):
             x = nnx.silu(self.second(nnx.silu(self.first(x))))
@@ -298,9 +309,9 @@ def order(folder: Path, figure: str | None):
 
     found = []
     for batch_order in ("iid", "symmetric"):
-        data = strang.data.arrays((x, y), batch_size=100, batch_order=batch_order)
+        data = strang.data.arrays((x, y), batch_size=250, batch_order=batch_order)
         for word in ("leimkuhler:BAOAB", "ubu:UBU", "chen:ABOBA"):
-            for h in (0.1, 0.2, 0.4):
+            for h in (0.05, 0.1, 0.2):
                 run = strang.sample(
                     model, data, strang.SGHMC(friction=2.0), integrator=word, step_size=h, steps=int(1500 / h),
                     burn_in=int(50 / h), chains=8, coupled=8, coordinates=change, average=average, progress=False,

@@ -26,7 +26,7 @@ from strang.util.trees import Tree, add, dot, scale
 FEWEST_ROWS, MOST_ROWS = 512, 4096  # from which second moments and curvature are measured at a place
 ENOUGH = 1 << 24  # numbers of their gradients beyond which there are not more rows than that
 TOGETHER = 1 << 22  # numbers of rows' gradients that are computed together
-ITERATIONS = 40  # of the power method
+ITERATIONS, FURTHER_ITERATIONS = 40, 8  # of the power method at the first place, and at each other one
 LONGEST_TURNED = 256  # rows or columns of a matrix that are turned
 
 
@@ -91,12 +91,19 @@ def measured(model, rows: Tree, factor, positions: Tree, visited: Tree) -> tuple
         turned = Turned(position, unit, upright.scale, left, right, blocks)
         squares = mean(lambda place: over_rows(model, rows, place, turned, sum_of_squares))
         first = jax.tree.map(lambda s: jax.lax.rsqrt(factor * s + 1), squares)
-        largest = jnp.max(
-            jax.lax.map(
-                lambda place: largest_curvature(model, rows, factor, replace(turned, centre=place, scale=first)), places
+
+        def curvature(place, vector, iterations):
+            return largest_curvature(
+                model, rows, factor, replace(turned, centre=place, scale=first), vector, iterations
             )
-        )
-        scales = scale(jax.lax.rsqrt(largest), first)
+
+        def at_another(vector, place):
+            return curvature(place, vector, FURTHER_ITERATIONS)
+
+        # The stiffest directions of places that one chain visited are much the same.
+        vector, at_first = curvature(jax.tree.map(lambda x: x[0], places), random_direction(position), ITERATIONS)
+        others = jax.lax.scan(at_another, vector, jax.tree.map(lambda x: x[1:], places))[1]
+        scales = scale(jax.lax.rsqrt(jnp.max(others, initial=at_first)), first)
         wide = jnp.median(jnp.concatenate([jnp.ravel(1 / x) for x in jax.tree.leaves(scales)]))
         return replace(turned, scale=scales), wide
 
@@ -163,8 +170,20 @@ def filled(x, length: int):
     return padded.reshape(-1, length, *x.shape[1:])
 
 
-def largest_curvature(model, rows: Tree, factor, coordinates: Turned):
-    """The largest eigenvalue, by size, of the Hessian of U in these coordinates, by the power method."""
+def random_direction(like: Tree) -> Tree:
+    """A unit vector, always the same."""
+    leaves, structure = jax.tree.flatten(like)
+    keys = jax.random.split(jax.random.key(0), len(leaves))
+    drawn = [jax.random.normal(key, x.shape, x.dtype) for key, x in zip(keys, leaves, strict=True)]
+    vector = jax.tree.unflatten(structure, drawn)
+    return scale(1 / jnp.sqrt(dot(vector, vector)), vector)
+
+
+def largest_curvature(
+    model, rows: Tree, factor, coordinates: Turned, vector: Tree, iterations: int
+) -> tuple[Tree, Any]:
+    """The largest eigenvalue, by size, of the Hessian of U in these coordinates, or 1, by the power method from a unit
+    vector; and the vector that it came to."""
 
     def potential(z):
         theta = coordinates(z)
@@ -178,10 +197,5 @@ def largest_curvature(model, rows: Tree, factor, coordinates: Turned):
         length = jnp.sqrt(dot(found, found))
         return scale(1 / jnp.maximum(length, 1e-30), found), length
 
-    leaves, structure = jax.tree.flatten(centre)
-    keys = jax.random.split(jax.random.key(0), len(leaves))
-    first = jax.tree.unflatten(
-        structure, [jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
-    )
-    start = scale(1 / jnp.sqrt(dot(first, first)), first), jnp.ones(())
-    return jnp.maximum(jax.lax.fori_loop(0, ITERATIONS, step, start)[1], 1.0)
+    vector, length = jax.lax.fori_loop(0, iterations, step, (vector, jnp.ones(())))
+    return vector, jnp.maximum(length, 1.0)
