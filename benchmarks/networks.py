@@ -213,7 +213,7 @@ def own_split(load):
 
 def regression(name: str, folder: Path, seeds: int):
     load = {"airfoil": airfoil, "bike": bike}[name]
-    settings = {"airfoil": {"starts": 8, "steps": 160_000}, "bike": {"starts": 4, "steps": 20_000}}[name]
+    settings = {"airfoil": {"starts": 8, "steps": 300_000}, "bike": {"starts": 4, "steps": 20_000}}[name]
     inputs = {"airfoil": 5, "bike": 12}[name]
     scales = tuple(float(np.sqrt(n)) for n in (inputs, 16, 16, 16, 16))  # bde's prior: every weight is standard normal
 

@@ -14,7 +14,7 @@ from strang.calibration.forecasts import NormalMixture
 from strang.calibration.scores import nll
 from strang.nn.network import Net
 from strang.nn.predictive import Code, mixtures, probabilities
-from strang.nn.sampling import Plan, Probe, data_of, sample, settle
+from strang.nn.sampling import SHORTEST_LEG, Plan, Probe, data_of, sample, settle
 from strang.util.trees import Tree
 
 TEMPERATURES = (1.0, 0.1, 0.01)  # the posterior, and those for clean labels
@@ -53,7 +53,7 @@ def choose(
     count = len(jax.tree.leaves(starts)[0])
     pilot = replace(
         plan,
-        steps=max(2, plan.steps // PILOT),
+        steps=max(2, min(plan.steps // PILOT, 2 * SHORTEST_LEG - 1)),  # one leg
         draws=max(1, plan.draws // PILOT),
         temperature=tuple(np.repeat(TEMPERATURES, count).tolist()),
     )

@@ -235,7 +235,9 @@ def settle(
             late = deadline is not None and time.perf_counter() > deadline
             if late or (phase + 1 >= PHASES and not (hot | quenched).any()):
                 break
-    return Settled(place, MARGIN * np.minimum(tried, h), friction_of(place.width), heat)
+    # In one leg there is no way back; with several, a chain that finds its steps too long gets smaller ones.
+    margin = MARGIN if len(plan.legs()) == 1 else 1.0
+    return Settled(place, margin * np.minimum(tried, h), friction_of(place.width), heat)
 
 
 def thrown(before: Tree, after: Tree) -> np.ndarray:
