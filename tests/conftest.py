@@ -20,6 +20,10 @@ os.environ.setdefault("STRANG_COMPILED", str(Path(__file__).resolve().parent.par
 import jax
 import numpy as np
 
+from strang.util.compiled import keep_compiled_code
+
+keep_compiled_code()  # also for tests that do not come in by the front door
+
 # Files that take longest, which begin first: two workers then end at about the same time.
 LONGEST = (
     "tests/test_docs.py",
