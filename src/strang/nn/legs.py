@@ -17,6 +17,7 @@ from strang.nn.local import frame
 from strang.nn.network import Net
 from strang.nn.sampling import (
     CALMER,
+    LONGEST_STEP,
     SHORTEST_STEP,
     Plan,
     Probe,
@@ -33,7 +34,7 @@ from strang.nn.saved import Folder
 from strang.run.result import Run
 from strang.util.trees import Tree
 
-COOLER = 0.7  # by which the steps of a chain change that was hot, but not so much that it is left out
+COOLER, WARMER = 0.7, 1.3  # by which the steps of a chain change that was hot, but can be used; or was not hot
 
 
 class Leg(NamedTuple):
@@ -93,8 +94,9 @@ def next_settled(net: Net, everything: Data, leg: Leg, plan: Plan, number: int, 
         return saved
     positions = leg.positions
     place = frame(net.model, everything, positions, plan.seed, visited_by(leg.run, positions, leg.good))
-    change = np.where(~leg.good, CALMER, np.where(hot_chains(leg.run), COOLER, 1.0))
-    steps = np.maximum(change * leg.settled.step_size, SHORTEST_STEP).astype(np.float32)
+    # Steps grow again: a lost leg is a small part of a chain, and one whose steps stay small explores little.
+    change = np.where(~leg.good, CALMER, np.where(hot_chains(leg.run), COOLER, WARMER))
+    steps = np.clip(change * leg.settled.step_size, SHORTEST_STEP, LONGEST_STEP).astype(np.float32)
     heat = {name: float(mean.max()) for name, (mean, _) in layer_heat(leg.run).items()}
     found = Settled(place, steps, friction_of(place.width), heat)
     if folder is not None:
