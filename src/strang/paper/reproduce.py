@@ -14,6 +14,7 @@ from strang.paper import unit_precision as unit
 from strang.paper.figure import FULL, QUICK, Effort, Figure, Verdict
 from strang.parallel import dask, pool
 from strang.report.pages import need_pages
+from strang.util.compiled import keep_compiled_code
 from strang.util.errors import choose, whole
 from strang.util.files import remove_leftovers, replace_file
 from strang.util.progress import track
@@ -70,6 +71,7 @@ def reproduce(
         if name not in FIGURES and name not in GROUPS:
             raise choose("figure", name, [*FIGURES, *GROUPS])
     need_pages()
+    keep_compiled_code()
     chosen = list(dict.fromkeys(each for name in names or ["all"] for each in GROUPS.get(name, [name])))
     folder = out / "parts"
     folder.mkdir(parents=True, exist_ok=True)  # if this fails, better now than after the first part

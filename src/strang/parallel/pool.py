@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+from strang.util.compiled import keep_compiled_code
 from strang.util.errors import InputError
 from strang.util.progress import bar
 
@@ -17,7 +18,7 @@ def spread(
 ) -> Iterator[tuple[int, Any]]:
     """The number and the result of function(item) for each item, as the processes finish them."""
     fresh = multiprocessing.get_context("spawn")  # JAX's threads do not live on in a fork
-    with ProcessPoolExecutor(processes, fresh, ignore_interrupts) as pool, bar(len(items), what, progress) as done:
+    with ProcessPoolExecutor(processes, fresh, begin_process) as pool, bar(len(items), what, progress) as done:
         futures = {pool.submit(function, item): number for number, item in enumerate(items)}
         try:
             for count, future in enumerate(as_completed(futures), start=1):
@@ -32,6 +33,7 @@ def spread(
             raise
 
 
-def ignore_interrupts() -> None:
-    """Leave Ctrl-C to the process that started this one."""
+def begin_process() -> None:
+    """Leave Ctrl-C to the process that started this one, and share compiled code with the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_compiled_code()
