@@ -309,9 +309,9 @@ def order(folder: Path, figure: str | None):
 
     found = []
     for batch_order in ("iid", "symmetric"):
-        data = strang.data.arrays((x, y), batch_size=250, batch_order=batch_order)
+        data = strang.data.arrays((x, y), batch_size=100, batch_order=batch_order)
         for word in ("leimkuhler:BAOAB", "ubu:UBU", "chen:ABOBA"):
-            for h in (0.05, 0.1, 0.2):
+            for h in (0.1, 0.2, 0.4):
                 run = strang.sample(
                     model, data, strang.SGHMC(friction=2.0), integrator=word, step_size=h, steps=int(1500 / h),
                     burn_in=int(50 / h), chains=8, coupled=8, coordinates=change, average=average, progress=False,
