@@ -304,10 +304,12 @@ def test_held_out_rows_are_not_learnt_from():
     assert sorted([*held.tolist(), *learnt.tolist()]) == list(range(50))
 
 
-@pytest.mark.parametrize(("slope", "best"), [(0.5, 1.0), (7.0, 0.1), (40.0, 0.01)])
-def test_the_choice_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_from(slope, best, monkeypatch):
+@pytest.mark.parametrize(
+    ("slope", "best", "boiling"), [(0.5, 1.0, None), (7.0, 0.1, None), (40.0, 0.01, None), (40.0, 0.1, 0.01)]
+)
+def test_the_choice_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_from(slope, best, boiling, monkeypatch):
     """In place of chains: logits that are the surer the colder they are; labels are as sure as one of them says. Chains
-    see the other rows only, and those that diverged do not count."""
+    see the other rows only, and those that diverged or boil do not count."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(4000, 1)).astype(np.float32)
     y = (rng.random(4000) < 1 / (1 + np.exp(-slope * x[:, 0].astype(float)))).astype(np.int32)
@@ -320,8 +322,10 @@ def test_the_choice_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_fro
         sure = {1.0: 0.5, 0.1: 7.0, 0.01: 40.0}
         each = np.array([sure[t] for t in plan.temperature], np.float32)
         alive = np.arange(len(each)) % 2 == 0
-        return SimpleNamespace(samples=np.where(alive[:, None], each[:, None] * np.ones((1, 5)), np.nan), alive=alive)
+        samples = np.where(alive[:, None], each[:, None] * np.ones((1, 5)), np.nan)
+        return SimpleNamespace(samples=samples, hot=~alive | (np.array(plan.temperature) == boiling))
 
+    monkeypatch.setattr(pilots, "hot_chains", lambda run, limit: run.hot)
     monkeypatch.setattr(pilots, "settle", lambda *args, **kwargs: None)
     monkeypatch.setattr(pilots, "sample", sampled)
     monkeypatch.setattr(pilots, "data_of", lambda rows, batch_size: seen.append(rows))

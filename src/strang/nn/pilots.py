@@ -14,7 +14,7 @@ from strang.calibration.forecasts import NormalMixture
 from strang.calibration.scores import nll
 from strang.nn.network import Net
 from strang.nn.predictive import Code, mixtures, probabilities
-from strang.nn.sampling import SHORTEST_LEG, Plan, Probe, data_of, sample, settle
+from strang.nn.sampling import BOILING, SHORTEST_LEG, Plan, Probe, data_of, hot_chains, sample, settle
 from strang.util.trees import Tree
 
 TEMPERATURES = (1.0, 0.1, 0.01)  # the posterior, and those for clean labels
@@ -61,10 +61,12 @@ def choose(
     positions = jax.tree.map(lambda leaf: np.asarray(leaf)[which], starts)
     settled = settle(net, data, everything, positions, pilot, probe, deadline=deadline, progress=progress)
     run = sample(net, data, settled, pilot, probe, deadline=deadline, progress=progress)
+    # Chains that noisy gradients of minibatches heat far above their temperature do not speak for it.
+    cool = ~hot_chains(run, BOILING)
     losses = {}
     for k, temperature in enumerate(TEMPERATURES):
-        alive = k * count + np.flatnonzero(run.alive[k * count : (k + 1) * count])
-        draws = jax.tree.map(lambda leaf, of=alive: np.asarray(leaf)[of].reshape(-1, *leaf.shape[2:]), run.samples)
+        used = k * count + np.flatnonzero(cool[k * count : (k + 1) * count])
+        draws = jax.tree.map(lambda leaf, of=used: np.asarray(leaf)[of].reshape(-1, *leaf.shape[2:]), run.samples)
         losses[temperature] = held_out_losses(net, draws, *judged)
     means = {temperature: float(np.mean(loss)) for temperature, loss in losses.items()}
     best = TEMPERATURES[-1]
