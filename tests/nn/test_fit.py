@@ -19,7 +19,20 @@ from sklearn.base import clone
 
 import strang
 from strang.models import bnn
-from strang.nn import estimator, fitting, legs, local, network, pilots, predictive, sampling, scales, starts, tables
+from strang.nn import (
+    estimator,
+    fitting,
+    health,
+    legs,
+    local,
+    network,
+    pilots,
+    predictive,
+    sampling,
+    scales,
+    starts,
+    tables,
+)
 from strang.storage.series import read_series
 from strang.storage.store import read_chain
 from strang.util.errors import InputError
@@ -123,12 +136,13 @@ def test_a_fit_says_what_it_chose_and_how_it_is(classifier):
     assert "not measured" in str(replace(health, bias=float("nan")))
     assert "CHAINS HAVE NOT SETTLED" in str(replace(health, rhat_within=1.2))
     assert "SETTLED" not in str(replace(health, rhat_within=1.05))
+    assert "settled was not measured" in str(replace(health, rhat_within=float("nan")))
 
 
 def leg_of(good, *draws):
     """A leg with this many draws, which are numbered, of chains of which these were good."""
     samples = np.array([draws] * len(good), float)
-    return SimpleNamespace(good=np.array(good), run=SimpleNamespace(samples={"w": samples}))
+    return legs.Leg(None, SimpleNamespace(samples={"w": samples}), np.array(good))
 
 
 def test_the_nearest_good_leg_stands_in_for_one_that_was_lost():
@@ -161,7 +175,18 @@ def test_a_chain_that_was_lost_goes_back_with_smaller_steps(regressor, monkeypat
     assert (draws[1, :10] != draws[1, 10:]).any()
     assert model.health_.lost == 1
     assert model.health_.diverged == 0
-    assert "1 legs of chains diverged" in str(model.health_)
+    assert "far too hot, and were replaced: 1" in str(model.health_)
+
+
+def test_draws_that_stand_in_do_not_make_a_chain_look_settled():
+    """A chain whose first leg drifts and whose second was lost: its halves with the stand-in are alike, its own not."""
+    drift = np.linspace(0, 1, 20)
+    samples = {"w": np.stack([drift, drift])}
+    parts = [legs.Leg(None, SimpleNamespace(samples=samples), np.array(good)) for good in ([True, True], [True, False])]
+    merged, own = legs.merged_draws(parts)["w"][1], legs.own_draws(parts)[1]
+    np.testing.assert_array_equal(own, [True] * 20 + [False] * 20)
+    assert health.rhat(health.halves(merged[:, None])) < 1.1
+    assert health.rhat(health.halves(merged[own, None])) > 1.5
 
 
 def test_pickles_and_clones(classifier):

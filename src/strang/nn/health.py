@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from strang.nn.legs import Leg
+from strang.nn.legs import Leg, own_draws
 from strang.nn.sampling import HOT, layer_heat
 from strang.sampling.estimates import Estimates
 from strang.util.trees import Tree
@@ -60,10 +60,12 @@ class Health:
                 *(
                     ["CHAINS HAVE NOT SETTLED: more steps= would change predictions"]
                     if self.rhat_within > SETTLED
+                    else ["whether chains have settled was not measured: there are too few draws"]
+                    if np.isnan(self.rhat_within)
                     else []
                 ),
                 *([f"{self.diverged} chains diverged, or got far too hot, and are left out"] if self.diverged else []),
-                *([f"{self.lost} legs of chains diverged, or got far too hot, and were replaced"] if self.lost else []),
+                *([f"legs that diverged, or got far too hot, and were replaced: {self.lost}"] if self.lost else []),
             ]
         )
 
@@ -77,12 +79,13 @@ def health_of(legs: list[Leg], draws: Tree, starts: Tree) -> Health:
     each = [layer_heat(leg.run) for leg in legs]
     heat = {name: np.stack([layers[name][0] for layers in each])[good] for name in each[0]}
     bias, error = bias_of([leg.run.estimates for leg in legs if leg.good.any()])
-    half = predictions.shape[1] // 2
-    halves = [np.stack([chain[:half], chain[half : 2 * half]]) for chain in predictions]
+    # Draws that stand in for those of a lost leg would agree with themselves: they say nothing of settling.
+    within = [rhat(halves(chain[own])) for chain, own in zip(predictions, own_draws(legs), strict=True)]
+    largest = np.fmax.reduce(within)  # of chains for which it was measured
     return Health(
         temperature={name: float(values.mean()) for name, values in heat.items()},
         rhat=rhat(predictions),
-        rhat_within=float(np.nanmax([rhat(pair) for pair in halves])) if half >= 4 else float("nan"),
+        rhat_within=float(largest if largest > SETTLED else np.max(within)),
         moved=[float(part) for part in distances(legs[-1].positions, starts)],
         bias=bias,
         bias_error=error,
@@ -109,17 +112,27 @@ def root_mean_square(values) -> float:
 
 
 def rhat(values: np.ndarray) -> float:
-    """The largest R-hat of numbers: series first, then draw; NaN where it is of one series, or of few draws.
+    """The largest R-hat of numbers: series first, then draw; NaN where it is of one series, of few draws, or of what is
+    no number, and infinite for series that stay at different places.
 
     >>> round(rhat(np.array([[[0.0], [1.0], [0.0], [1.0]], [[0.5], [1.5], [0.5], [1.5]]])), 3)
     1.061
+    >>> rhat(np.array([[[0.0]] * 4, [[1.0]] * 4])), rhat(np.full((2, 4, 1), np.nan)), rhat(np.ones((2, 4, 1)))
+    (inf, nan, 1.0)
     """
     series, count, _ = values.shape
     if series < 2 or count < 4:
         return float("nan")
     inside, between = values.var(1, ddof=1).mean(0), values.mean(1).var(0, ddof=1)
-    moves = inside > 0
-    return float(np.sqrt((count - 1) / count + between[moves] / inside[moves]).max(initial=1.0))
+    differ = ~((inside == 0) & (between == 0))  # what is one constant everywhere agrees
+    with np.errstate(divide="ignore"):
+        return float(np.sqrt((count - 1) / count + between[differ] / inside[differ]).max(initial=1.0))
+
+
+def halves(draws: np.ndarray) -> np.ndarray:
+    """The two halves of a series; without the last draw, if their number is odd."""
+    half = len(draws) // 2
+    return np.stack([draws[:half], draws[half : 2 * half]])
 
 
 def distances(positions: Tree, starts: Tree) -> np.ndarray:

@@ -55,6 +55,11 @@ class Leg(NamedTuple):
         """Where each chain is after it; a chain that was lost, where it began."""
         return jax.tree.map(partial(chosen, self.good), self.run.positions, self.settled.positions)
 
+    @property
+    def draws(self) -> int:
+        """How many draws it has of each chain."""
+        return jax.tree.leaves(self.run.samples)[0].shape[1]
+
 
 def sample_in_legs(
     net: Net,
@@ -108,7 +113,7 @@ def merged_draws(legs: list[Leg]) -> Tree:
     """The draws of all legs, of chains that were good in one at least; for a leg in which a chain was not, those of
     the nearest in which it was."""
     good = np.stack([leg.good for leg in legs])  # leg, chain
-    counts = [jax.tree.leaves(leg.run.samples)[0].shape[1] for leg in legs]
+    counts = [leg.draws for leg in legs]
     first = np.cumsum([0, *counts])
     used = np.flatnonzero(good.any(0))
 
@@ -122,3 +127,9 @@ def merged_draws(legs: list[Leg]) -> Tree:
     which = np.stack([numbers(int(chain)) for chain in used])
     samples = (leg.run.samples for leg in legs)
     return jax.tree.map(lambda *each: np.concatenate(each, axis=1)[used[:, None], which], *samples)
+
+
+def own_draws(legs: list[Leg]) -> np.ndarray:
+    """Which of the merged draws, chain first, are of the leg that they stand for."""
+    good = np.stack([leg.good for leg in legs])
+    return np.repeat(good[:, good.any(0)], [leg.draws for leg in legs], axis=0).T
