@@ -50,6 +50,26 @@ def two_legs():
         yield
 
 
+@pytest.fixture
+def compilations():
+    """The seconds that each compilation has taken from here on."""
+    seconds = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, duration, **_: seconds.append(duration) if event.endswith("backend_compile_duration") else None
+    )
+    return seconds
+
+
+def test_another_fit_of_as_many_rows_compiles_nothing(compilations):
+    fits = []
+    for seed in range(3):
+        x, y = blobs(seed=seed)
+        strang.BNNClassifier(**SMALL | {"random_state": seed}).fit(x, y).predict_proba(x)
+        fits.append(len(compilations))
+    assert fits[0] > 0
+    assert fits[1:] == [fits[0]] * 2
+
+
 def blobs(rows=120, seed=0):
     """Three classes in the plane, called by letters."""
     rng = np.random.default_rng(seed)

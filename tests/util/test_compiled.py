@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import jax
+
 from strang.util import compiled
 
 CODE = """
@@ -46,3 +48,16 @@ def test_what_was_used_longest_ago_is_deleted(tmp_path, monkeypatch):
     monkeypatch.setattr(compiled, "MOST", 25)
     compiled.trim(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3"]
+
+
+def test_compiled_code_is_forgotten_before_a_process_has_no_room_for_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "MAPPED", tmp_path / "maps")
+    monkeypatch.setattr(compiled, "LIMIT", tmp_path / "most")
+    assert not compiled.nearly_full()  # where the system does not tell
+    (tmp_path / "most").write_text("10\n")
+    twice = jax.jit(lambda x: 2 * x)
+    for pieces, kept in ((6, 1), (7, 0)):
+        twice(1.0)
+        (tmp_path / "maps").write_text("piece\n" * pieces)
+        compiled.keep_compiled_code()
+        assert twice._cache_size() == kept

@@ -104,8 +104,8 @@ def full_hessian(model, data: Data, position: Tree):
 def sweep(data: Data, term, prior):
     """Σ over chunks of term(rows, weights, number), each of which counts the prior once, and one prior in all."""
     row = size(data.datum)
-    chunk = min(data.size, max(1, CHUNK_NUMBERS // max(row, 1)))
-    count = -(-data.size // chunk)
+    count = -(-data.size // max(1, CHUNK_NUMBERS // max(row, 1)))
+    chunk = -(-data.size // count)  # of about the same length: the last one is filled up
     if count == 1:
         return term(data.all_rows(), None, jnp.uint32(0))
 

@@ -1,6 +1,8 @@
 """The health of a fit: temperatures by layer, agreement of predictions, distance moved, bias of predictions."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import numpy as np
@@ -72,8 +74,8 @@ class Health:
 
 def health_of(legs: list[Leg], draws: Tree, starts: Tree) -> Health:
     """The health of chains, one per start, whose legs are these and of which these draws are used."""
-    average = legs[0].run.job.program.average
-    leaves = jax.tree.leaves(jax.jit(jax.vmap(jax.vmap(average)))(draws))
+    job = legs[0].run.job
+    leaves = jax.tree.leaves(averaged(job.program.average, job.inputs.bound, draws))
     predictions = np.concatenate([np.asarray(x, float).reshape(*x.shape[:2], -1) for x in leaves], axis=2)
     good = np.stack([leg.good for leg in legs])  # leg, chain
     each = [layer_heat(leg.run) for leg in legs]
@@ -93,6 +95,12 @@ def health_of(legs: list[Leg], draws: Tree, starts: Tree) -> Health:
         hottest=float(max(values.max() for values in heat.values())),
         lost=int((~good[:, good.any(0)]).sum()),
     )
+
+
+@partial(jax.jit, static_argnums=0)
+def averaged(average: Callable, bound: tuple, draws: Tree) -> Tree:
+    """What was averaged, of each draw; chains lead, then draws."""
+    return jax.vmap(jax.vmap(partial(average, *bound)))(draws)
 
 
 def bias_of(legs: list[Estimates]) -> tuple[float, float]:

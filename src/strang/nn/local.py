@@ -49,12 +49,17 @@ def frame(model, data: Data, positions: Tree, seed: int, visited: Tree = None) -
     size = sum(x[0].size for x in jax.tree.leaves(positions))
     count = min(data.size, max(FEWEST_ROWS, min(MOST_ROWS, ENOUGH // size)))
     numbers = np.sort(np.random.default_rng(seed).choice(data.size, count, replace=False))
-    rows = jax.jit(data.take)(jnp.asarray(numbers, jnp.uint32))
+    rows = taken(data, jnp.asarray(numbers, jnp.uint32))
     data.check()
     visited = jax.tree.map(lambda x: x[:, None], positions) if visited is None else visited
     found = measured(model, rows, data.size / len(numbers), positions, visited)
     coordinates, width = jax.block_until_ready(found)
     return Frame(coordinates, np.asarray(width, float))
+
+
+@jax.jit
+def taken(data: Data, numbers) -> Tree:
+    return data.take(numbers)
 
 
 def blank(positions: Tree) -> Turned:

@@ -12,6 +12,7 @@ import numpy as np
 from strang.models.base import Model, log_likelihoods
 from strang.models.bnn import BNN, log_density
 from strang.models.networks import from_equinox, from_nnx
+from strang.nn.chunks import in_chunks
 from strang.util.errors import InputError, choose
 from strang.util.trees import Tree
 
@@ -52,6 +53,16 @@ class Logits:
         return self.model.logits(position, x)
 
 
+@dataclass(frozen=True)
+class RandomStarts:
+    """The starts of built-in networks, one for each key."""
+
+    model: BNN
+
+    def __call__(self, keys) -> Tree:
+        return jax.vmap(self.model.init)(keys)
+
+
 def built_in(
     widths: tuple[int, ...], *, output: str, activation: str | Callable, prior: str, prior_sd: float | tuple | None
 ) -> Net:
@@ -60,7 +71,7 @@ def built_in(
         raise choose("activation", activation, ACTIVATIONS)
     function = activation if callable(activation) else ACTIVATIONS[activation]
     model = BNN(widths, 1.0 if prior_sd is None else prior_sd, function, prior, output)
-    return Net(model, output, Logits(model), jax.vmap(model.init))
+    return Net(model, output, Logits(model), RandomStarts(model))
 
 
 def from_module(network: Any, *, output: str, outputs: int, prior_sd: float | None, x: np.ndarray) -> Net:
@@ -78,6 +89,7 @@ def from_module(network: Any, *, output: str, outputs: int, prior_sd: float | No
 
     make = from_equinox if equinox else from_nnx
     model = make(module, batch_log_likelihood=likelihood, prior=1.0 if prior_sd is None else prior_sd)
+    model = replace(model, log_likelihood=None, batch_log_likelihood=in_chunks(model.batch_log_likelihood))
 
     def predict(position, x):
         return call(model.module(position), x)

@@ -1,6 +1,7 @@
 """Local sampling about optimised starts, by Strang's own engine: one chain per start, in coordinates of its own."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.tree_util import Partial
 
 from strang.data.batches import Data, arrays, files
 from strang.dynamics.sghmc import SGHMC
@@ -23,6 +25,7 @@ from strang.storage.store import Store
 from strang.util.progress import bar
 from strang.util.trees import Tree
 
+Probe = Callable[[Tree], Tree]
 WORD = "leimkuhler:BAOA"  # one gradient per step
 SHORTEST_STEP, LONGEST_STEP = 0.01, 0.35  # of a unit of time in which the stiffest direction turns by one radian
 CALMER, BOLDER = 0.4, 1.5  # by which steps change after a part of settling
@@ -93,22 +96,20 @@ class Settled(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Probe:
-    """What is averaged on the way: the forecast at a few rows, by which chains are compared."""
+class Forecast:
+    """The forecast at some rows; equal ones share a compilation."""
 
-    net: Net
-    numbers: bytes  # of the rows, in single precision: equal ones share a compilation
-    shape: tuple[int, ...]
+    outputs: Callable
+    output: str
 
-    def __call__(self, position: Tree):
-        rows = np.frombuffer(self.numbers, np.float32).reshape(self.shape)
-        found = forecast(self.net.output, self.net.outputs(position, rows))
+    def __call__(self, rows, position: Tree):
+        found = forecast(self.output, self.outputs(position, rows))
         return {"mean": found.mean, "sd": found.sd} if isinstance(found, Normal) else {"probability": found}
 
 
 def probe_of(net: Net, rows: np.ndarray) -> Probe:
-    """A probe at these rows."""
-    return Probe(net, np.ascontiguousarray(rows, np.float32).tobytes(), rows.shape)
+    """What is averaged on the way: the forecast at a few rows, by which chains are compared."""
+    return Partial(Forecast(net.outputs, net.output), np.asarray(rows, np.float32))
 
 
 def friction_of(width: np.ndarray) -> float:

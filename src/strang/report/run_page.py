@@ -101,7 +101,7 @@ def draw_sections(run: Run) -> list[Section]:
     """Traces and densities of the parameters that mix worst, and of the first."""
     if run.samples is None:
         return []
-    draws = flat_draws(run.samples, run.job.program.average, run.alive)
+    draws = flat_draws(run.samples, run.job.average, run.alive)
     if draws.shape[1] < 4:
         return []
     columns, names = run.summary().columns, run.estimates.names

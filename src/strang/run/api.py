@@ -91,6 +91,8 @@ def sample(
         chains: how many chains; by default 1, or 16 where something is chosen.
         seed: of starts, minibatches and noise; everything random is a function of (seed, chain, step).
         average: a function of the position whose average is wanted, by default the position itself; None: nothing.
+            Runs whose average is `jax.tree_util.Partial(function, array)`, which is called with the array and the
+            position, share a compilation.
         gradient: an estimator of `strang.gradients`, by default the plain minibatch gradient, or the cheapest.
         init: a start; one for each chain along a leading axis, such as another run's `positions`; or a function from a
             `jax.random` key to one. By default the model's own, or scattered about the mode where `coordinates` are

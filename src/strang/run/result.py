@@ -171,7 +171,7 @@ class Run:
     def _summary(self) -> Table:
         few = self.estimates.sd is not None and self.samples is not None and self.alive.any()
         some = few and jax.tree.leaves(self.samples)[0].shape[1] > 0
-        draws = flat_draws(self.samples, self.job.program.average, self.alive) if some else None
+        draws = flat_draws(self.samples, self.job.average, self.alive) if some else None
         return table(self.estimates, draws)
 
     def by_setting(self) -> list[dict[str, Any]]:

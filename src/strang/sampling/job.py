@@ -1,5 +1,6 @@
 """A checked request, and the shapes of what its blocks bring back."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -8,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from strang.sampling.record import Chain, Inputs, Program, positions_of
+from strang.sampling.record import Chain, Inputs, Program, averaging, positions_of
 from strang.util.trees import Tree
 
 TRACE_BYTES = 1 << 24  # what the thinned positions of a block may take
@@ -31,6 +32,11 @@ class Job:
     mesh: tuple[int, int] = (1, 1)  # devices that share the chains, and the parts of a minibatch
     most_draws: int | None = None  # of each chain that are kept in memory: then every second one is dropped
     fixed: Any = None  # which numbers of the average are constants by their constraints, as 1 at the corner of a factor
+
+    @property
+    def average(self) -> Callable | None:
+        """What is averaged, as a function of the position; None: nothing."""
+        return averaging(self.program, self.inputs)
 
 
 def trace_length(job: Job) -> int:

@@ -64,6 +64,7 @@ class Inputs(NamedTuple):
     centre: Tree  # of what the chains move, any point near the posterior's middle
     reference: Tree  # from which the deviations are squared of what is averaged; None: they are not
     parts: jax.Array  # as the program has it, but known at run time only; see `Exchange.reduce`
+    bound: tuple = ()  # what the average is given before the position
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,16 @@ def estimator_of(program: Program, inputs: Inputs):
     return program.estimator if inputs.coordinates is None else InCoordinates(program.estimator, inputs.coordinates)
 
 
+def averaging(program: Program, inputs: Inputs):
+    """What is averaged, as a function of the position alone; None: nothing."""
+    return partial(program.average, *inputs.bound) if inputs.bound else program.average
+
+
 def observe(program: Program, inputs: Inputs, dynamics, state) -> Tree:
     """The values that are averaged, of one chain."""
     values = {}
     if program.average is not None:
-        values["average"] = jax.tree.map(jnp.asarray, program.average(position_of(program, inputs, state)))
+        values["average"] = jax.tree.map(jnp.asarray, averaging(program, inputs)(position_of(program, inputs, state)))
     if inputs.reference is not None:
         values["square"] = jax.tree.map(lambda x, r: (x - r) ** 2, values["average"], inputs.reference)
     if hasattr(dynamics, "kinetic_temperature"):

@@ -100,7 +100,8 @@ def prepare(
     if coordinates not in (None, "none") and getattr(dynamics, "positive", False):
         raise InputError(f"{type(dynamics).__name__} moves positive numbers; leave out coordinates=.")
     change, own = make_coordinates(coordinates, model, data, positions, progress)
-    program = Program(model, step, estimator, average, chains, block, grid, stride, own, parts)
+    function, bound = unbound(average)
+    program = Program(model, step, estimator, function, chains, block, grid, stride, own, parts)
     if isinstance(coordinates, str) and change is not None and init is None and starts is None:
         position, positions = change.centre, scattered(change, position, keys)
         check_starts(model, data, positions)
@@ -108,7 +109,7 @@ def prepare(
     reference = reference_of(average, natural_now(model, position) if hasattr(model, "constrain") else position)
     centre = position if change is None else zeros(position)
     counts = jnp.asarray(np.uint32(burn_in)), jnp.asarray(np.int32(parts))
-    inputs = Inputs(data, dynamics, schedule, shared, counts[0], change, centre, reference, counts[1])
+    inputs = Inputs(data, dynamics, schedule, shared, counts[0], change, centre, reference, counts[1], bound)
     chain = jax.block_until_ready(begin(program, inputs, keys, positions))
     data.check()
     fixed = fixed_numbers(model, average, position) if reference is not None and hasattr(model, "constrain") else None
@@ -163,30 +164,38 @@ def reference_of(average: Callable | None, position: Tree) -> Tree:
     shapes = jax.eval_shape(lambda theta: jax.tree.map(jnp.asarray, average(theta)), position)
     if size(shapes) > MAX_SQUARED:
         return None
-    return averaged_at(average, position)
+    return averaged_at(*unbound(average), position)
+
+
+def unbound(average: Any) -> tuple[Any, tuple]:
+    """A function that is averaged, and the arrays that it is given before the position. Those of a
+    `jax.tree_util.Partial` are numbers of a run: other ones need no other compilation."""
+    if not isinstance(average, jax.tree_util.Partial) or average.keywords:
+        return average, ()
+    return average.func, jax.tree.map(jnp.asarray, average.args)
 
 
 @partial(jax.jit, static_argnums=0)
-def averaged_at(average: Callable, position: Tree) -> Tree:
+def averaged_at(average: Callable, bound: tuple, position: Tree) -> Tree:
     """What is averaged, at one position, in floating point."""
-    return jax.tree.map(lambda x: jnp.asarray(x, float), average(position))
+    return jax.tree.map(lambda x: jnp.asarray(x, float), average(*bound, position))
 
 
 def fixed_numbers(model, average: Any, position: Tree) -> np.ndarray:
     """Which numbers of an average are the same wherever a chain is."""
-    found = np.asarray(averaged_about(model, average, position))
+    found = np.asarray(averaged_about(model, *unbound(average), position))
     return (found == found[:1]).all(0)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def averaged_about(model, average: Callable, position: Tree) -> jax.Array:
+def averaged_about(model, average: Callable, bound: tuple, position: Tree) -> jax.Array:
     """All numbers of an average at some positions about this one."""
 
     def one(key):
         leaves, structure = jax.tree.flatten(position)
         keys = jax.random.split(key, len(leaves))
         moved = [x + 0.3 * jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
-        found = average(natural(model, jax.tree.unflatten(structure, moved)))
+        found = average(*bound, natural(model, jax.tree.unflatten(structure, moved)))
         return jnp.concatenate([jnp.ravel(leaf).astype(float) for leaf in jax.tree.leaves(found)])
 
     return jax.vmap(one)(jax.random.split(jax.random.key(0), 3))

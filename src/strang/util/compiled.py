@@ -2,6 +2,8 @@
 folder of the user's.
 
 `STRANG_COMPILED` names another folder, or is `off`. Where JAX was given a folder already, it stays.
+
+In memory it is kept as long as there is room: a process that compiles more than Linux has places for would crash.
 """
 
 import hashlib
@@ -11,10 +13,29 @@ from functools import cache
 from pathlib import Path
 
 MOST = 1 << 29  # bytes; above it what was used longest ago is deleted
+MAPPED, LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")  # a process's pieces of memory, on Linux
+FULL = 0.6  # of the pieces that a process may have, beyond which compiled code is forgotten
+
+
+def keep_compiled_code() -> None:
+    """Keeps compiled code on disk, and in memory as long as there is room."""
+    keep_on_disk()
+    if nearly_full():
+        import jax
+
+        jax.clear_caches()
+
+
+def nearly_full() -> bool:
+    """Whether a process has most of the pieces of memory that it may have; each compiled program takes dozens."""
+    try:
+        return MAPPED.read_bytes().count(b"\n") > FULL * int(LIMIT.read_text())
+    except (OSError, ValueError):  # a system without such a limit, or that does not tell
+        return False
 
 
 @cache  # once in a process
-def keep_compiled_code() -> None:
+def keep_on_disk() -> None:
     """Tells JAX where to keep compiled code, unless it knows or is not to."""
     import jax  # late: the help of the command line does without
 
