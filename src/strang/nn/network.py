@@ -89,7 +89,9 @@ def from_module(network: Any, *, output: str, outputs: int, prior_sd: float | No
 
     make = from_equinox if equinox else from_nnx
     model = make(module, batch_log_likelihood=likelihood, prior=1.0 if prior_sd is None else prior_sd)
-    model = replace(model, log_likelihood=None, batch_log_likelihood=in_chunks(model.batch_log_likelihood))
+    many: Any = model.batch_log_likelihood
+    chunked: Any = {"log_likelihood": None, "batch_log_likelihood": in_chunks(many)}
+    model = replace(model, **chunked)
 
     def predict(position, x):
         return call(model.module(position), x)

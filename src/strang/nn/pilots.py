@@ -14,7 +14,7 @@ from strang.calibration.forecasts import NormalMixture
 from strang.calibration.scores import nll
 from strang.nn.network import Net
 from strang.nn.predictive import Code, mixtures, probabilities
-from strang.nn.sampling import BOILING, SHORTEST_LEG, Plan, Probe, data_of, hot_chains, sample, settle
+from strang.nn.sampling import ATTEMPTS, BOILING, SHORTEST_LEG, Plan, Probe, data_of, hot_chains, sample, settle
 from strang.util.trees import Tree
 
 TEMPERATURES = (1.0, 0.1, 0.01)  # the posterior, and those for clean labels
@@ -59,7 +59,11 @@ def choose(
     )
     which = np.tile(np.arange(count), len(TEMPERATURES))
     positions = jax.tree.map(lambda leaf: np.asarray(leaf)[which], starts)
-    settled = settle(net, data, everything, positions, pilot, probe, deadline=deadline, progress=progress)
+    # Noise of minibatches heats cold chains whatever their steps.
+    attempts = ATTEMPTS if plan.batch_size is None else 0
+    settled = settle(
+        net, data, everything, positions, pilot, probe, attempts=attempts, deadline=deadline, progress=progress
+    )
     run = sample(net, data, settled, pilot, probe, deadline=deadline, progress=progress)
     # Chains that noisy gradients of minibatches heat far above their temperature do not speak for it.
     cool = ~hot_chains(run, BOILING)

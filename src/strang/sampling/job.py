@@ -1,6 +1,5 @@
 """A checked request, and the shapes of what its blocks bring back."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -34,7 +33,7 @@ class Job:
     fixed: Any = None  # which numbers of the average are constants by their constraints, as 1 at the corner of a factor
 
     @property
-    def average(self) -> Callable | None:
+    def average(self) -> Any:
         """What is averaged, as a function of the position; None: nothing."""
         return averaging(self.program, self.inputs)
 
