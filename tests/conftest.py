@@ -1,6 +1,5 @@
 """Shared data: the paper's Gaussian model, small."""
 
-import gc
 import os
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -21,11 +20,8 @@ os.environ.setdefault("STRANG_COMPILED", str(Path(__file__).resolve().parent.par
 import jax
 import numpy as np
 
-from strang.util.compiled import MAPPED, keep_compiled_code, pieces
+from strang.util.compiled import keep_compiled_code
 
-gc.set_threshold(
-    200_000, 20, 100
-)  # tracing makes many objects that live; looking through them is a twentieth of it all
 keep_compiled_code()  # also for tests that do not come in by the front door
 
 # Files that take longest, which begin first: two workers then end at about the same time.
@@ -56,15 +52,11 @@ def standardised(size: int, mean: float = 0.5, seed: int = 0) -> np.ndarray:
     return (x - x.mean()) / x.std() + mean
 
 
-ROOM = 20_000  # pieces of memory of a process, about two gigabytes
-
-
 @pytest.fixture(autouse=True, scope="module")
 def forgotten_programs():
-    """Files share compiled programs as long as there is room; those of all files would be gigabytes."""
+    """Compiled programs of a file are not kept in memory: those of all files would be gigabytes."""
     yield
-    if not MAPPED.exists() or pieces() > ROOM:
-        jax.clear_caches()
+    jax.clear_caches()
 
 
 @contextmanager
