@@ -21,6 +21,7 @@ from strang.report.figures import bars_png
 from strang.report.pages import learning_curves, lengths
 from strang.report.panels import Bar, Bars
 from strang.util.errors import InputError
+from strang.util.files import read_npz
 from strang.util.signatures import renamed
 
 WORDS, TOPICS, DOCUMENTS = 30, 3, 120
@@ -69,7 +70,7 @@ def run(*arguments):
 
 def test_topics_come_largest_first_with_what_is_known_of_them(fitted, corpus):
     result = json.loads(run("lda", "topics", fitted, "--words", 4, "--json"))
-    arrays = np.load(fitted / "topics.npz")
+    arrays = read_npz(fitted / "topics.npz", "")
     sizes = [topic["share"] for topic in result["topics"]]
     assert sizes == sorted(sizes, reverse=True)
     assert sum(sizes) == pytest.approx(1)
@@ -151,7 +152,7 @@ def test_a_score_is_that_of_score_topics_and_records_how(fitted, corpus):
     result = json.loads(run("lda", "score", fitted, corpus, "--test-documents", 40, "--json"))
     _, held_out = open_corpus(corpus).split(40)
     test = score.split(held_out.gather(np.arange(40)), seed=0)
-    arrays = np.load(fitted / "topics.npz")
+    arrays = read_npz(fitted / "topics.npz", "")
     for name, phi in (("perplexity", arrays["mean"]), ("perplexity_last", arrays["last"])):
         assert result[name] == pytest.approx(score.score_topics(test, phi, alpha=0.1), rel=1e-5)
     assert result["held_out"] == test.how
@@ -167,7 +168,7 @@ def test_a_score_is_that_of_score_topics_and_records_how(fitted, corpus):
 
 
 def test_topics_of_other_libraries_either_way_round(fitted, corpus, tmp_path):
-    phi = np.load(fitted / "topics.npz")["mean"]
+    phi = read_npz(fitted / "topics.npz", "")["mean"]
     np.save(tmp_path / "a.npy", phi)
     np.savez(tmp_path / "b.npz", topics=1000 * phi.T)  # pseudocounts, as in scikit-learn's components_
     paths = fitted, tmp_path / "a.npy", tmp_path / "b.npz"
