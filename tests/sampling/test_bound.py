@@ -36,3 +36,12 @@ def test_other_arrays_need_no_other_compilation():
     assert sizes[0] == sizes[1]
     run_with(lambda position: position**2)
     assert request.averaged_at._cache_size() == sizes[0] + 1  # as a function of its own needs one
+
+
+def test_what_is_no_array_stays_code():
+    def power(how, position):
+        return position ** {"square": 2}[how]
+
+    np.testing.assert_array_equal(
+        run_with(jax.tree_util.Partial(power, "square")).average, run_with(lambda position: position**2).average
+    )

@@ -169,8 +169,9 @@ def reference_of(average: Callable | None, position: Tree) -> Tree:
 
 def unbound(average: Any) -> tuple[Any, tuple]:
     """A function that is averaged, and the arrays that it is given before the position. Those of a
-    `jax.tree_util.Partial` are numbers of a run: other ones need no other compilation."""
-    if not isinstance(average, jax.tree_util.Partial) or average.keywords:
+    `jax.tree_util.Partial` are numbers of a run: other ones need no other compilation. What is no array stays code."""
+    arrays = isinstance(average, jax.tree_util.Partial) and not average.keywords
+    if not arrays or not all(isinstance(x, np.ndarray | jax.Array) for x in jax.tree.leaves(average.args)):
         return average, ()
     return average.func, jax.tree.map(jnp.asarray, average.args)
 

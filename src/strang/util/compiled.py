@@ -27,16 +27,11 @@ def keep_compiled_code() -> None:
 
 
 def nearly_full() -> bool:
-    """Whether a process has most of the pieces of memory that it may have."""
+    """Whether a process has most of the pieces of memory that it may have; each compiled program takes dozens."""
     try:
-        return pieces() > FULL * int(LIMIT.read_text())
+        return MAPPED.read_bytes().count(b"\n") > FULL * int(LIMIT.read_text())
     except (OSError, ValueError):  # a system without such a limit, or that does not tell
         return False
-
-
-def pieces() -> int:
-    """Of memory that a process has; each compiled program takes dozens."""
-    return MAPPED.read_bytes().count(b"\n")
 
 
 @cache  # once in a process
