@@ -46,6 +46,26 @@ def test_the_gradient_of_two_layers_by_differences():
         np.testing.assert_allclose(exact, (up - down) / 2e-6, rtol=1e-7)
 
 
+@pytest.mark.parametrize("rows", [4, 30])
+def test_many_rows_are_as_each_by_itself(rows):
+    """Also where rows are more than units, and lie the other way round; with an activation that is not elementwise."""
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        model = strang.models.BNN((3, 5, 4, 2), activation=lambda u: u * jax.nn.softmax(u), output="number")
+        position = jax.jit(model.init)(jax.random.key(0))
+        data = jnp.asarray(rng.normal(size=(rows, 3))), jnp.asarray(rng.normal(size=rows))
+
+        def each(position):
+            return jnp.stack([model.log_likelihood(position, (x, y)) for x, y in zip(*data, strict=True)])
+
+        def together(position):
+            return model.batch_log_likelihood(position, data)
+
+        for one, other in zip(*(jax.jit(jax.jacrev(f))(position) for f in (each, together)), strict=True):
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-13), one, other)
+        np.testing.assert_allclose(each(position), together(position), rtol=1e-12)
+
+
 def test_starts_have_the_scale_of_a_prior_with_sd_one():
     """Weights of variance 1/inputs, to five standard errors, whatever the prior."""
     start = jax.jit(strang.models.BNN((400, 100, 10), prior_sd=2.0).init)(jax.random.key(0))
