@@ -131,7 +131,9 @@ def trained_longer(estimator, x, y):
     settings = settings_of(estimator.get_params(deep=False), estimator._output, len(x), estimator._seed(None))
     net, rows = estimator._net(x), (estimator._scaling(x), estimator._encoded(y, False))
     made = settings.steps + settings.settling
-    made += len(estimator._fitted.pilot) * (settings.steps // PILOT + settings.settling)  # one for each temperature
+    made += len(estimator._fitted.choice.losses) * (
+        settings.steps // PILOT + settings.settling
+    )  # one for each temperature
     sampled = made * (settings.batch_size or len(x))
     steps = estimator._fitted.search_steps + sampled // settings.optimiser_batch
     recipe = Recipe(
@@ -287,7 +289,7 @@ def fashion(folder: Path, seeds: int):
         return x[chosen].reshape(shape), x_test.reshape(shape), y[chosen], y_test
 
     def make(seed):
-        return strang.BNNClassifier(network=CNN, random_state=seed, steps=6000)
+        return strang.BNNClassifier(network=CNN, random_state=seed, steps=4000)
 
     return summary("Fashion-MNIST, 6,000 training images, small CNN", compare(make, split, seeds))
 

@@ -142,6 +142,7 @@ def test_a_fit_says_what_it_chose_and_how_it_is(classifier):
     assert classifier.settings_["draws"] == 40
     assert tuple(classifier.settings_["held_out_nll_of_temperatures"]) == pilots.TEMPERATURES
     assert classifier.settings_["temperature"] in pilots.TEMPERATURES
+    assert 0.5 < classifier.settings_["sharpness"] < 2
     assert set(classifier.settings_["prior_sd"]) == {"layer 0", "layer 1"}
     health = classifier.health_
     assert set(health.temperature) == {"layer 0", "layer 1"}
@@ -350,11 +351,20 @@ def test_held_out_rows_are_not_learnt_from():
 
 
 @pytest.mark.parametrize(
-    ("slope", "best", "boiling"), [(0.5, 1.0, None), (7.0, 0.1, None), (40.0, 0.01, None), (40.0, 0.1, 0.01)]
+    ("slope", "batch_size", "best", "boiling", "least", "most"),
+    [
+        (0.5, None, 1.0, None, 0.8, 1.25),
+        (7.0, None, 0.1, None, 0.8, 1.25),
+        (40.0, None, 0.01, None, 0.8, 1.25),
+        (40.0, None, 0.1, 0.01, 1.5, 2.0),  # the best that is left is not sure enough
+        (0.8, 100, 1.0, None, 1.1, 1.6),  # with minibatches there is one temperature
+    ],
 )
-def test_the_choice_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_from(slope, best, boiling, monkeypatch):
+def test_the_choice_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_from(
+    slope, batch_size, best, boiling, least, most, monkeypatch
+):
     """In place of chains: logits that are the surer the colder they are; labels are as sure as one of them says. Chains
-    see the other rows only, and those that diverged or boil do not count."""
+    see the other rows only, and those that diverged or boil do not count. The sharpness makes up for what is left."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(4000, 1)).astype(np.float32)
     y = (rng.random(4000) < 1 / (1 + np.exp(-slope * x[:, 0].astype(float)))).astype(np.int32)
@@ -375,12 +385,14 @@ def test_the_choice_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_fro
     monkeypatch.setattr(pilots, "sample", sampled)
     monkeypatch.setattr(pilots, "data_of", lambda rows, batch_size: seen.append(rows))
     net = network.Net(None, "classes", outputs, None)
-    plan = sampling.Plan(steps=40, settling=20, draws=20, temperature=1.0, seed=0)
+    plan = sampling.Plan(40, settling=20, draws=20, temperature=1.0, seed=0, batch_size=batch_size)
     given = {"temperature": None, "seconds": None, "progress": False}
-    chosen, tried = fitting.chosen_temperature(
+    chosen, sharpness, tried = fitting.chosen_by_pilots(
         net, (x, y), held, np.zeros(2), plan, None, SimpleNamespace(**given), 0.0, None
     )
     assert chosen == best == min(tried, key=tried.get)  # here they are clearly apart
+    assert least < sharpness <= most
+    assert len(tried) == (3 if batch_size is None else 1)
     assert all(np.array_equal(rows[0], x[1::2]) for rows in seen)
 
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from strang.nn.fitting import Fitted, continued, fit_network
 from strang.nn.network import Net, built_in, from_module, scaled
-from strang.nn.predictive import Code, mixture_moments, mixture_quantile, mixtures, probabilities
+from strang.nn.predictive import Code, mixture_moments, mixture_quantile, mixtures, probabilities, sharpened
 from strang.nn.saved import stored
 from strang.nn.scales import with_learnt_scales
 from strang.nn.settings import settings_of
@@ -223,8 +223,9 @@ class BNNClassifier(ClassifierMixin, _BNN):
         return np.searchsorted(self.classes_, y).astype(np.int32)
 
     def predict_proba(self, X):
-        """The probability of each class, for each row."""
-        return probabilities(*self._forecast(X))
+        """The probability of each class, for each row: the average over draws, to the power `settings_["sharpness"]`
+        that pilot chains chose; 1 if a temperature was given."""
+        return sharpened(probabilities(*self._forecast(X)), self._fitted.choice.sharpness)
 
     def predict_log_proba(self, X):
         """Its logarithm."""

@@ -12,7 +12,7 @@ from strang.data.batches import Data
 from strang.nn.health import Health, health_of
 from strang.nn.legs import merged_draws, sample_in_legs
 from strang.nn.network import Net
-from strang.nn.pilots import MOST_NUMBERS, TEMPERATURES, choose
+from strang.nn.pilots import MOST_NUMBERS, TEMPERATURES, Choice, choose
 from strang.nn.sampling import WORD, Plan, Probe, data_of, probe_of, settle
 from strang.nn.saved import Folder
 from strang.nn.settings import LOOKS, PATIENCE, Settings
@@ -35,6 +35,7 @@ class Fitted:
         positions: where the chains are; in place of one that diverged, another.
         health: what is known of it.
         held_out_nll: of each start.
+        choice: the temperature, and what pilot chains had, if there were any.
     """
 
     draws: Tree
@@ -45,8 +46,7 @@ class Fitted:
     search_steps: int
     step_size: list[float]
     friction: float
-    temperature: float
-    pilot: dict[float, float]  # the held-out negative log likelihood at each temperature, where one was chosen
+    choice: Choice
     integrator: str = WORD
 
     @property
@@ -81,12 +81,12 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
     probe = probe_of(net, np.asarray(rows[0][chosen], np.float32))
     plan = Plan(settings.steps, settings.settling, settings.draws, 1.0, settings.seed, settings.batch_size)
     if before is not None:
-        temperature, pilot = before.temperature, before.pilot
+        choice = before.choice
     elif settings.temperature is not None or rows[0].size > MOST_NUMBERS:
-        temperature, pilot = settings.temperature or TEMPERATURES[0], {}
+        choice = Choice(settings.temperature or TEMPERATURES[0])
     else:
-        temperature, pilot = chosen_temperature(net, rows, held, starts, plan, probe, settings, begun, folder)
-    plan = replace(plan, temperature=temperature)
+        choice = chosen_by_pilots(net, rows, held, starts, plan, probe, settings, begun, folder)
+    plan = replace(plan, temperature=choice.temperature)
     settled = None if folder is None else folder.load_settled(starts)
     if settled is None:
         until = moment(settings, begun, SETTLED)
@@ -112,8 +112,7 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
         search_steps=made,
         step_size=legs[-1].settled.step_size.tolist(),
         friction=legs[-1].settled.friction,
-        temperature=temperature,
-        pilot=pilot,
+        choice=choice,
     )
 
 
@@ -122,7 +121,7 @@ def moment(settings: Settings, begun: float, part: float) -> float | None:
     return None if settings.seconds is None else begun + part * settings.seconds
 
 
-def chosen_temperature(
+def chosen_by_pilots(
     net: Net,
     rows: tuple[np.ndarray, np.ndarray],
     held: np.ndarray,
@@ -132,9 +131,8 @@ def chosen_temperature(
     settings: Settings,
     begun: float,
     folder: Folder | None,
-) -> tuple[float, dict[float, float]]:
-    """The temperature that pilot chains choose, and what each forecast of held-out rows had; or as it was found before
-    a kill."""
+) -> Choice:
+    """What pilot chains choose, or as it was found before a kill."""
     found = None if folder is None else folder.load_choice()
     if found is None:
         known = np.setdiff1d(np.arange(len(rows[0])), held)
@@ -142,7 +140,7 @@ def chosen_temperature(
         until = moment(settings, begun, PILOTED)
         found = choose(net, learnt, judged, starts, plan, probe, deadline=until, progress=settings.progress)
         if folder is not None:
-            folder.save_choice(*found)
+            folder.save_choice(found)
     return found
 
 

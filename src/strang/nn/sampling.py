@@ -195,7 +195,6 @@ def settle(
     plan: Plan,
     probe: Probe,
     *,
-    attempts: int = ATTEMPTS,
     deadline: float | None = None,
     progress: bool | None = None,
 ) -> Settled:
@@ -208,7 +207,6 @@ def settle(
         positions: the starts.
         plan: what is asked.
         probe: what is averaged.
-        attempts: further parts that there may be until no chain is hot.
         deadline: a time of `time.perf_counter` after which no further part is begun.
         progress: whether to show a progress bar; None: on a terminal.
     """
@@ -218,7 +216,7 @@ def settle(
     hot = np.full(len(h), True)
     heat: dict[str, float] = {}
     with bar(PHASES, "settling", progress) as show:
-        for phase in range(PHASES + attempts):
+        for phase in range(PHASES + ATTEMPTS):
             seed, tried, quenched = seed + 1, h, hot
             # Energy that a start has in excess, or a chain that was hot, is heat until it is forgotten. So their
             # friction is high, and the temperature is that of the latter half.

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from strang.nn.local import Frame, blank
+from strang.nn.pilots import Choice
 from strang.nn.sampling import MOST_LEGS, Settled
 from strang.nn.settings import Settings
 from strang.nn.starts import Search
@@ -54,7 +55,7 @@ class Folder:
             write_npz(self.path / "starts.npz", {**named(search), "done": np.asarray(done)})
             self.saved = time.monotonic()
 
-    def load_choice(self) -> tuple[float, dict[float, float]] | None:
+    def load_choice(self) -> Choice | None:
         """What pilot chains chose, and what they had, if they were run."""
         file = self.path / "choice.npz"
         if not file.exists():
@@ -62,14 +63,16 @@ class Folder:
         found = read_npz(file, ANEW)
         try:
             losses = dict(zip(found["temperatures"].tolist(), found["losses"].tolist(), strict=True))
-            return float(found["chosen"]), losses
+            return Choice(float(found["chosen"]), float(found["sharpness"]), losses)
         except (KeyError, TypeError, ValueError) as error:
             raise damaged(file, error, ANEW) from None
 
-    def save_choice(self, temperature: float, losses: dict[float, float]) -> None:
+    def save_choice(self, choice: Choice) -> None:
         """Keep what pilot chains chose."""
+        losses = choice.losses
         columns = {"temperatures": np.array(list(losses)), "losses": np.array(list(losses.values()))}
-        write_npz(self.path / "choice.npz", {"chosen": np.asarray(temperature), **columns})
+        chosen = {"chosen": np.asarray(choice.temperature), "sharpness": np.asarray(choice.sharpness)}
+        write_npz(self.path / "choice.npz", {**chosen, **columns})
 
     def chains(self, leg: int) -> Path:
         """The folder of the run that is a leg of the averaged part; the first is leg 0."""

@@ -8,7 +8,7 @@ from typing import Any
 from strang.util.errors import InputError, whole
 
 FULL_ROWS = 4096  # up to which chains use all rows at every step
-SWEEP = 16  # batches per epoch of the chains, beyond
+SWEEP = 10  # batches per epoch of the chains, beyond; the noise of longer sweeps heats them
 STEPS = 3000  # of each chain from which draws are taken
 BATCH = 64  # rows per step of the optimiser
 PATIENCE, LOOKS = 20, 400  # looks at the held-out rows without a better one, and at most
@@ -48,8 +48,9 @@ class Settings:
             "integrator": fitted.integrator,
             "step_size": fitted.step_size,
             "friction": fitted.friction,
-            "temperature": fitted.temperature,
-            **({"held_out_nll_of_temperatures": fitted.pilot} if fitted.pilot else {}),
+            "temperature": fitted.choice.temperature,
+            **({"sharpness": fitted.choice.sharpness} if self.output == "classes" else {}),
+            **({"held_out_nll_of_temperatures": fitted.choice.losses} if fitted.choice.losses else {}),
             "prior_sd": fitted.layer_scales() or self.network,
             "settling_steps": self.settling,
             "steps": self.steps,
