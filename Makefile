@@ -32,8 +32,9 @@ endif
 reproduce: setup
 	$(VENV)/bin/strang reproduce --quick --out report
 
+# Bytecode is kept also where the surroundings say otherwise: each worker would translate all tests and sources anew.
 test: lint
-	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20  # a file makes its reports once
+	PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20  # a file makes its reports once
 
 # What takes a minute: most rooms without what compiles much, kills processes or opens a browser.
 FAST := tests/test_architecture.py tests/util tests/integrators tests/models tests/cli tests/run/test_summary.py \
@@ -41,7 +42,7 @@ FAST := tests/test_architecture.py tests/util tests/integrators tests/models tes
 	tests/lda/test_corpus.py tests/lda/test_prepare.py tests/lda/test_wikitext.py tests/lda/test_completion.py
 
 check: lint
-	$(PYTHON) -m pytest -n 2 --dist loadfile $(FAST)
+	PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest -n 2 --dist loadfile $(FAST)
 
 lint: setup
 	$(VENV)/bin/ruff check .

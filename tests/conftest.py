@@ -28,15 +28,18 @@ keep_compiled_code()  # also for tests that do not come in by the front door
 LONGEST = (
     "tests/test_docs.py",
     "tests/nn/test_fit.py",
-    "src/strang/nn/estimator.py",
-    "tests/theory/test_certificate.py",
     "tests/paper/test_reproduce.py",
-    "tests/models/test_numpyro.py",
-    "tests/nn/test_checks.py",
-    "tests/sampling/test_companion.py",
     "tests/parallel/test_mesh.py",
+    "tests/theory/test_certificate.py",
+    "tests/sampling/test_companion.py",
     "tests/storage/test_store.py",
+    "tests/test_coordinates.py",
+    "src/strang/nn/estimator.py",
+    "tests/models/test_numpyro.py",
     "tests/tuning/test_tuning.py",
+    "tests/run/test_run.py",
+    "tests/run/test_cluster.py",
+    "tests/nn/test_checks.py",
     "tests/regression/test_glm.py",
 )
 

@@ -7,6 +7,7 @@ Where their arrays lead with chains, each chain has its own.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -226,14 +227,14 @@ def make(coordinates: Any, model, data: Data, positions: Tree, progress: bool | 
 def leads_with_chains(coordinates: Any, positions: Tree) -> bool:
     """Whether coordinates, of whatever kind, fit the positions only where each chain has its part of their arrays."""
 
-    def fits(axis: int | None) -> bool:
-        there_and_back = jax.vmap(lambda change, position: change(change.inverse(position)), (axis, 0))
+    def fits(own: bool) -> bool:
         try:
-            return same_shape(jax.eval_shape(there_and_back, coordinates, positions), positions)
+            comes_back.eval_shape(own, coordinates, positions)
+            return True
         except (TypeError, ValueError):
             return False
 
-    return not fits(None) and fits(0)
+    return not fits(False) and fits(True)
 
 
 def whitened(model, data: Data, position: Tree, *, dense: bool, progress: bool | None = None) -> Diagonal | Dense:
@@ -305,6 +306,18 @@ def main_names(position: Tree, direction: np.ndarray) -> str:
 
 def check_inverse(coordinates: Any, positions: Tree, own: bool) -> None:
     """Whether there is a way back, at these positions."""
+    try:
+        near = comes_back(own, coordinates, positions)
+    except (TypeError, ValueError) as error:
+        message = str(error).splitlines()[0]
+        raise InputError(f"coordinates do not fit the position ({type(error).__name__}: {message}).") from error
+    if not all(np.all(leaf) for leaf in jax.tree.leaves(near)):
+        raise InputError("coordinates cannot be inverted at the start; give positive scales, or a factor of full rank.")
+
+
+@partial(jax.jit, static_argnums=0)
+def comes_back(own: bool, coordinates: Any, positions: Tree) -> Tree:
+    """Which numbers of the positions are what they were, there and back."""
 
     def there_and_back(change, position):
         again = change(change.inverse(position))
@@ -312,13 +325,7 @@ def check_inverse(coordinates: Any, positions: Tree, own: bool) -> None:
             raise ValueError("what they give has another shape")
         return jax.tree.map(lambda x, y: jnp.all(jnp.abs(x - y) <= 1e-3 * (1 + jnp.abs(y))), again, position)
 
-    try:
-        near = jax.vmap(there_and_back, (0 if own else None, 0))(coordinates, positions)
-    except (TypeError, ValueError) as error:
-        message = str(error).splitlines()[0]
-        raise InputError(f"coordinates do not fit the position ({type(error).__name__}: {message}).") from error
-    if not all(np.all(leaf) for leaf in jax.tree.leaves(near)):
-        raise InputError("coordinates cannot be inverted at the start; give positive scales, or a factor of full rank.")
+    return jax.vmap(there_and_back, (0 if own else None, 0))(coordinates, positions)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from strang.models.logistic import Logistic
 from strang.run import selftest
 from strang.util import random
 
+pytestmark = pytest.mark.usefixtures("optimised_file")  # long runs
+
 
 @pytest.fixture
 def fresh():

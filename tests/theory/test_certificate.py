@@ -18,6 +18,7 @@ from strang.dynamics.fields import example
 from strang.dynamics.sghmc import damp, drift, kick_and_noise
 from strang.dynamics.sgrhmc import bowl
 from strang.integrators.words import Substep
+from strang.theory.certificate import weak
 from strang.theory.certificate.algebra import word_order
 from strang.theory.certificate.invariant import invariant_order, second_moment
 from strang.theory.certificate.problem import gradient, random_problem, state_at
@@ -26,6 +27,22 @@ from strang.theory.certificate.weak import exact_coefficients, weak_order
 from strang.theory.cubature import circle, gaussian_cubature, taylor
 from strang.theory.linear import linearise
 from strang.util.errors import InputError
+
+
+@pytest.fixture(autouse=True, scope="module")
+def reference_once():
+    """The SDE's own coefficients, with which steps are compared, do not depend on the step: each is computed once."""
+    known, compute = {}, weak.exact_coefficients
+
+    def exact(dynamics, problem, *numbers):
+        key = dynamics, problem.slope.shape, *numbers
+        if key not in known:
+            known[key] = compute(dynamics, problem, *numbers)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weak, "exact_coefficients", exact)
+        yield
 
 
 @lru_cache

@@ -118,9 +118,14 @@ class Runner:
         """All chains after this step, and the thinned positions on the way, on the first device of this process."""
         with devices_at_work(1 if self.mesh is None else len(self.mesh.local_devices)):
             self.chain, trace = jax.block_until_ready(
-                self.step(self.inputs, self.chain, self.number(stop), self.trace, self.number(self.thin))
+                self.step(self.inputs, self.chain, self.number(stop), *self.thinning())
             )
         return self.here(self.chain), self.here(trace)
+
+    def thinning(self) -> tuple:
+        """What `advance` is told of thinned positions; nothing where there are none, as when a stored run's code is
+        traced for its hash: then it is traced once."""
+        return () if self.trace is None and self.mesh is None else (self.trace, self.number(self.thin))
 
     def number(self, value) -> Any:
         return jnp.uint32(value) if self.mesh is None else self.put(np.uint32(value), COMMON)

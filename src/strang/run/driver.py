@@ -127,7 +127,8 @@ def run_blocks(
             seconds = time.perf_counter() - started
             job.inputs.data.check()
             if trace is not None:
-                trace = jax.tree.map(lambda x: np.asarray(x[: stop // thin - done // thin]), trace)  # noqa: B023
+                # Cut on the host: on a device a cut of each length would be a program of its own.
+                trace = jax.tree.map(lambda x: np.asarray(x)[: stop // thin - done // thin].copy(), trace)  # noqa: B023
             yield chain, trace
             if not every:
                 length = int(min((stop - done) * BLOCK_SECONDS / max(seconds, 1e-9), 16 * length, 2**31 - 1)) or 1

@@ -51,5 +51,8 @@ def empty_trace(job: Job) -> Tree:
 
 def like_draw(job: Job) -> Tree:
     """Arrays, which take no memory, of the shapes of a draw: chains lead."""
-    shapes = jax.eval_shape(partial(positions_of, job.program), job.inputs, job.chain.state)
+    shapes = positions_traced.eval_shape(job.program, job.inputs, job.chain.state)
     return jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), shapes)
+
+
+positions_traced = partial(jax.jit, static_argnums=0)(positions_of)  # never run: it knows what it has traced before

@@ -8,7 +8,6 @@ import json
 import re
 import zipfile
 import zlib
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 
 from strang.data.batches import Data
 from strang.dynamics.fields import numbers
-from strang.sampling.chain import advance
+from strang.sampling.chain import advance_alone
 from strang.sampling.job import Job, like_draw
 from strang.storage.draws import leaf_names
 from strang.util.errors import InputError, first_line
@@ -99,7 +98,7 @@ def number_names(tree: Tree) -> list[str] | None:
 def fingerprint(job: Job) -> dict[str, str]:
     """Hashes of what decides every number of a run: the traced code, the settings with the chains' keys and starts, and
     the data. The job is one that has not moved yet, also where a run goes on."""
-    traced = jax.make_jaxpr(partial(advance, job.program))(job.inputs, job.chain, job.chain.step)
+    traced = advance_alone.trace(job.program, job.inputs, job.chain, job.chain.step).jaxpr
     text = re.sub(r" at 0x[0-9a-f]+", "", str(traced.jaxpr))  # where a function lies in memory says nothing
     return {
         "code": digest([np.frombuffer(text.encode(), np.uint8), *constants(traced)]),

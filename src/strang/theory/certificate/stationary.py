@@ -45,16 +45,20 @@ def imbalance(dynamics: Any, energy: Callable | None = None, dimension: int = 2)
         True
     """
     dynamics = example(dynamics)
-    energy = energy or getattr(dynamics, "energy", None)
-    if energy is None:
+    if energy is None and getattr(dynamics, "energy", None) is None:
         return None
     with jax.enable_x64(True):
         problem = random_problem(dynamics, dimension)
         # Positive coordinates, because some dynamics are for positive parameters only.
         points = jnp.asarray(0.3 + np.abs(np.random.default_rng(7).normal(size=(POINTS, problem.points.shape[1]))))
-        compiled = jax.jit(jax.vmap(partial(adjoint_terms, dynamics, energy, problem)), compiler_options=UNOPTIMISED)
-        terms = np.asarray(compiled(points))
+        terms = np.asarray(terms_at(energy, dynamics, problem, points))
     return float((np.abs(terms.sum(1)) / np.abs(terms).sum(1)).max())
+
+
+@partial(jax.jit, static_argnums=0, compiler_options=UNOPTIMISED)
+def terms_at(energy: Callable | None, dynamics: Any, problem: Problem, points: jax.Array) -> jax.Array:
+    """The terms of L*ρ/ρ at each point; compiled once for all numbers of a dynamics."""
+    return jax.vmap(partial(adjoint_terms, dynamics, energy or dynamics.energy, problem))(points)
 
 
 def adjoint_terms(dynamics: Any, energy: Callable, problem: Problem, point: jax.Array) -> jax.Array:

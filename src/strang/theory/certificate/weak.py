@@ -38,6 +38,8 @@ from strang.util.errors import choose
 
 MAX_MISMATCH = 1e-10  # what agrees does so to a few 1e-12; what does not differs by 1e-5 or more, unless D is huge
 CHUNK = 512  # cubature nodes evaluated at once
+OFTEN = 64  # calls of a compiled step for which it is worth while to let LLVM make it fast
+OPTIMISED = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}  # whatever JAX is told
 MAX_DIMENSION = 3  # of positions on which all orders are certified: on larger ones the first, since cubatures grow fast
 
 
@@ -150,13 +152,15 @@ def expectation(step, dynamics, problem, sizes, periods, nodes, weights):
     padding = -len(weights) % CHUNK  # one shape, one compilation
     nodes = np.concatenate([nodes, np.zeros((padding, *nodes.shape[1:]))]).astype(complex)
     weights = np.concatenate([weights, np.zeros(padding)]) / len(periods)
+    calls = len(weights) // CHUNK * sum(map(len, periods))
+    move = _move_fast if calls > OFTEN else _move
     total = 0
     for start in range(0, len(weights), CHUNK):
         chunk = slice(start, start + CHUNK)
         for period in periods:
             state = _starts(dynamics, problem, sizes[0], weights[chunk])
             for l, batch in enumerate(period):
-                state, moved = _move(step, dynamics, problem, state, sizes[l], BATCH_WEIGHTS[batch], nodes[chunk, l])
+                state, moved = move(step, dynamics, problem, state, sizes[l], BATCH_WEIGHTS[batch], nodes[chunk, l])
             square = (1 + np.asarray(moved) @ problem.tests.T) ** 2
             total = total + np.einsum("xhnf,n->xfh", (square * square) ** 2, weights[chunk])
     return total
@@ -170,8 +174,7 @@ def _starts(dynamics, problem, sizes, weights):
     return jax.tree.map(lambda x: jnp.broadcast_to(x[:, None, None], batch + x.shape[1:]), states)
 
 
-@partial(jax.jit, static_argnums=0, compiler_options=UNOPTIMISED)
-def _move(step, dynamics, problem, state, sizes, batch_weights, nodes):
+def _moved(step, dynamics, problem, state, sizes, batch_weights, nodes):
     """One step of every state, and how far its coordinates and its position are from its point."""
 
     def move(point, state, h, normals):
@@ -183,6 +186,10 @@ def _move(step, dynamics, problem, state, sizes, batch_weights, nodes):
     over_nodes = jax.vmap(move, (None, 0, None, 0))
     over_sizes = jax.vmap(over_nodes, (None, 0, 0, None))
     return jax.vmap(over_sizes, (0, 0, None, None))(problem.points, state, sizes, nodes)
+
+
+_move = jax.jit(_moved, static_argnums=0, compiler_options=UNOPTIMISED)
+_move_fast = jax.jit(_moved, static_argnums=0, compiler_options=OPTIMISED)
 
 
 def euler_maruyama(dynamics, state, h, gradient, noise):
