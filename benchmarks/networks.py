@@ -16,6 +16,7 @@ import io
 import json
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -27,6 +28,8 @@ from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
 import strang
+from peers import HERE as PEERS
+from peers import python_for
 from strang.calibration import NormalMixture, score
 from strang.nn.fitting import WEIGHT_DECAY
 from strang.nn.pilots import PILOT
@@ -222,9 +225,35 @@ def regression(name: str, folder: Path, seeds: int):
     def make(seed):
         return strang.BNNRegressor((16,) * 4, activation="tanh", prior_sd=scales, random_state=seed, **settings)
 
-    found = summary(name, compare(make, published_split(lambda: load(folder)), seeds, longer=False))
-    print(f"  bde, published: RMSE {PUBLISHED[name]['rmse']}, NLL {PUBLISHED[name]['nll']} (not run here)")
+    split = published_split(lambda: load(folder))
+    rows = compare(make, split, seeds, longer=False)
+    peer = [row for seed in range(seeds) if (row := bde(*split(seed), seed))]
+    found = summary(name, rows | ({"bde, here": peer} if peer else {}))
+    print(f"  bde, published: RMSE {PUBLISHED[name]['rmse']}, NLL {PUBLISHED[name]['nll']}")
     return found
+
+
+def bde(x, x_test, y, y_test, seed: int) -> dict[str, float] | None:
+    """bde itself on the same split, in an environment of its own; None where that cannot be."""
+    both = {"x": (x, x_test), "y": (y, y_test)}
+    scaled = {
+        name + suffix: (part - parts[0].mean(0)) / parts[0].std(0)
+        for name, parts in both.items()
+        for suffix, part in zip(("", "_test"), parts, strict=True)
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "split.npz"
+        np.savez(path, seed=seed, **scaled)
+        try:
+            python = python_for("with_bde.py", ["sklearn-contrib-bde==1.0.2"])
+            command = [python, PEERS / "with_bde.py", path]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        except subprocess.CalledProcessError as error:
+            print(f"  bde could not be run: {error}", flush=True)
+            return None
+    row = json.loads(done.stdout.splitlines()[-1])
+    print(f"  seed {seed} bde, here", {k: round(v, 4) for k, v in row.items()}, flush=True)
+    return row
 
 
 def digits(seeds: int):

@@ -170,7 +170,7 @@ class BNNClassifier(ClassifierMixin, _BNN):
         starts (int, default 4): starts, each with a chain.
         draws (int, default 100): draws of each chain that are kept.
         steps (int or None, default None): steps of each chain that draws are taken from; half as many come before.
-        batch_size (int or None, default None): rows per step of the chains; None: all, or a 16th of many rows.
+        batch_size (int or None, default None): rows per step of the chains; None: all, or a 10th of many rows.
         learning_rate (float, default 3e-3): of AdamW.
         seconds (float or None, default None): about how long a fit may take.
         store (path or None, default None): a folder in which a fit is saved as it goes. The same fit again goes on from
