@@ -25,7 +25,7 @@ TEMPERATURES = (1.0, 0.1, 0.01)  # the posterior, and those for clean labels
 PILOT = 4  # of the averaged steps of a fit, the part that pilot chains make; they settle for as long
 CLEAR = 0.03  # nats per row that are a clear difference, be they ever so uncertain: a cold forecast errs dearly
 MOST_NUMBERS = 1 << 28  # of inputs that are copied; beyond, the first temperature is taken
-SHARPNESS_SPREAD, MOST_SHARP = 0.1, 2.0  # of its logarithm: how far few rows can move it, and its bounds
+SHARPNESS_SPREAD, MOST_SHARP = 0.2, 2.0  # of its logarithm: how far few rows can move it, and its bounds
 
 
 class Choice(NamedTuple):
