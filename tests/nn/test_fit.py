@@ -110,9 +110,7 @@ def test_predictions_are_means_over_all_draws(classifier):
     plain = jax.vmap(jax.vmap(scales.LearntScales(model, 1).network))(draws)
     mean, sharpness = np.asarray(model.predict(plain, rows), float), classifier.settings_["sharpness"]
     assert sharpness != 1  # else it would not show
-    np.testing.assert_allclose(
-        classifier.predict_proba(x), predictive.sharpened(mean, sharpness), rtol=1e-5, atol=1e-7
-    )
+    np.testing.assert_allclose(classifier.predict_proba(x), predictive.sharpened(mean, sharpness), rtol=1e-5, atol=1e-7)
 
 
 def test_numbers_are_learnt_with_their_noise(regressor):
