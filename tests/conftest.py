@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-# XLA's older kernels take half as long to compile. Documentation, examples of CONTRIBUTING and whatever else runs with
-# an environment of its own use the kernels that users get. Newer JAX, which Python 3.12 and later get, does not know
-# the flag any more, and ends a process that is given it.
+# XLA's older kernels take half as long to compile, and a program in one part a quarter less than cut in many. Examples
+# of CONTRIBUTING and whatever else runs with an environment of its own use the kernels that users get. Newer JAX, which
+# Python 3.12 and later get, does not know the first flag any more, and ends a process that is given it.
 if version("jaxlib").startswith("0.10."):
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+    flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    os.environ.setdefault("XLA_FLAGS", flags)
 # LLVM would take half of what is left, to make programs fast that run for a moment; operations are the same without.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 # Processes of the tests share what they compile, and the next time begins with it; a user's own folder is left alone.

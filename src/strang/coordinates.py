@@ -7,8 +7,8 @@ Where their arrays lead with chains, each chain has its own.
 """
 
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -227,14 +227,33 @@ def make(coordinates: Any, model, data: Data, positions: Tree, progress: bool | 
 def leads_with_chains(coordinates: Any, positions: Tree) -> bool:
     """Whether coordinates, of whatever kind, fit the positions only where each chain has its part of their arrays."""
 
-    def fits(own: bool) -> bool:
-        try:
-            comes_back.eval_shape(own, coordinates, positions)
-            return True
-        except (TypeError, ValueError):
-            return False
-
+    fits = partial(fits_shapes, *map(shapes, (coordinates, positions)))
     return not fits(False) and fits(True)
+
+
+class Shapes(NamedTuple):
+    """What the arrays of a tree are like, as a key."""
+
+    structure: Any
+    arrays: tuple[tuple[tuple[int, ...], Any], ...]
+
+    def tree(self) -> Any:
+        return jax.tree.unflatten(self.structure, [jax.ShapeDtypeStruct(*array) for array in self.arrays])
+
+
+def shapes(tree: Any) -> Shapes:
+    leaves, structure = jax.tree.flatten(tree)
+    return Shapes(structure, tuple((np.shape(x), jnp.result_type(x)) for x in leaves))
+
+
+@lru_cache(maxsize=64)  # JAX remembers what it traced, but not what failed
+def fits_shapes(coordinates: Shapes, positions: Shapes, own: bool) -> bool:
+    """Whether there is a way back from positions like these, each chain with its part of the coordinates or not."""
+    try:
+        comes_back.eval_shape(own, coordinates.tree(), positions.tree())
+        return True
+    except (TypeError, ValueError):
+        return False
 
 
 def whitened(model, data: Data, position: Tree, *, dense: bool, progress: bool | None = None) -> Diagonal | Dense:

@@ -24,6 +24,7 @@ from strang.nn import estimator as module
 from strang.nn import fitting
 from strang.nn.fitting import Fitted
 from strang.nn.health import Health
+from strang.nn.pilots import Choice
 from strang.util.errors import InputError
 
 HEALTH = Health({}, 1.0, 1.0, [0.0], 0.0, 0.0, 0)
@@ -47,7 +48,7 @@ def least_squares(net, rows, settings, before=None) -> Fitted:
     position = position if net.bare is None else jax.tree.map(np.asarray, net.model.lifted(position))
     draws = jax.tree.map(lambda leaf: leaf[None, None], position)
     first = jax.tree.map(lambda leaf: leaf[0], draws)
-    return Fitted(draws, first, first, HEALTH, np.zeros(1), 1, 0.1, 1.0, 1.0, {})
+    return Fitted(draws, first, first, HEALTH, np.zeros(1), 1, 0.1, 1.0, Choice(1.0))
 
 
 @pytest.fixture

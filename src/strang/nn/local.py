@@ -27,6 +27,7 @@ FEWEST_ROWS, MOST_ROWS = 512, 4096  # from which second moments and curvature ar
 ENOUGH = 1 << 24  # numbers of their gradients beyond which there are not more rows than that
 TOGETHER = 1 << 22  # numbers of rows' gradients that are computed together
 ITERATIONS, FURTHER_ITERATIONS = 40, 8  # of the power method at the first place, and at each other one
+MOST_PLACES = 8  # of each chain at which coordinates are measured
 LONGEST_TURNED = 256  # rows or columns of a matrix that are turned
 
 
@@ -52,9 +53,16 @@ def frame(model, data: Data, positions: Tree, seed: int, visited: Tree = None) -
     rows = taken(data, jnp.asarray(numbers, jnp.uint32))
     data.check()
     visited = jax.tree.map(lambda x: x[:, None], positions) if visited is None else visited
-    found = measured(model, rows, data.size / len(numbers), positions, visited)
+    places = jax.tree.leaves(visited)[0].shape[1]
+    visited = jax.tree.map(with_room, visited)
+    found = measured(model, rows, data.size / len(numbers), positions, visited, places)
     coordinates, width = jax.block_until_ready(found)
     return Frame(coordinates, np.asarray(width, float))
+
+
+def with_room(visited):
+    """Places that chains visited, with room for the most that there can be: one compilation serves all numbers."""
+    return np.concatenate([visited, np.repeat(visited[:, -1:], MOST_PLACES - visited.shape[1], axis=1)], axis=1)
 
 
 @jax.jit
@@ -78,17 +86,21 @@ def blank(positions: Tree) -> Turned:
 
 
 @partial(jax.jit, static_argnums=0)
-def measured(model, rows: Tree, factor, positions: Tree, visited: Tree) -> tuple[Turned, Any]:
-    """The coordinates of each chain, and the width of the prior in them."""
+def measured(model, rows: Tree, factor, positions: Tree, visited: Tree, count) -> tuple[Turned, Any]:
+    """The coordinates of each chain, and the width of the prior in them, from the first `count` places it visited."""
 
     def one(chain):
         position, places = chain
         unit, blocks = prior_scales(model, position), layer_blocks(position)
-        count = jax.tree.leaves(places)[0].shape[0]
+
+        def at(number):
+            return jax.tree.map(lambda x: x[number], places)
 
         def mean(function):
             """Over the places that the chain visited."""
-            return scale(1 / count, jax.tree.map(lambda x: jnp.sum(x, 0), jax.lax.map(function, places)))
+            found = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, at(0)))
+            total = jax.lax.fori_loop(0, count, lambda number, sums: add(sums, function(at(number))), found)
+            return scale(1 / count, total)
 
         upright = Turned(position, unit, jax.tree.map(jnp.ones_like, unit), (), (), ())
         products = mean(lambda place: over_rows(model, rows, place, upright, partial(outer_products, blocks)))
@@ -102,13 +114,15 @@ def measured(model, rows: Tree, factor, positions: Tree, visited: Tree) -> tuple
                 model, rows, factor, replace(turned, centre=place, scale=first), vector, iterations
             )
 
-        def at_another(vector, place):
-            return curvature(place, vector, FURTHER_ITERATIONS)
+        def at_another(number, found):
+            vector, most = found
+            vector, here = curvature(at(number), vector, FURTHER_ITERATIONS)
+            return vector, jnp.maximum(most, here)
 
         # The stiffest directions of places that one chain visited are much the same.
-        vector, at_first = curvature(jax.tree.map(lambda x: x[0], places), random_direction(position), ITERATIONS)
-        others = jax.lax.scan(at_another, vector, jax.tree.map(lambda x: x[1:], places))[1]
-        scales = scale(jax.lax.rsqrt(jnp.max(others, initial=at_first)), first)
+        first_place = curvature(at(0), random_direction(position), ITERATIONS)
+        _, most = jax.lax.fori_loop(1, count, at_another, first_place)
+        scales = scale(jax.lax.rsqrt(most), first)
         wide = jnp.median(jnp.concatenate([jnp.ravel(1 / x) for x in jax.tree.leaves(scales)]))
         return replace(turned, scale=scales), wide
 

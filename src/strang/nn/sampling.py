@@ -14,7 +14,7 @@ from jax.tree_util import Partial
 from strang.data.batches import Data, arrays, files
 from strang.dynamics.sghmc import SGHMC
 from strang.models.bnn import Normal, forecast
-from strang.nn.local import Frame, frame
+from strang.nn.local import MOST_PLACES, Frame, frame
 from strang.nn.network import Net, layer_name
 from strang.run.api import request
 from strang.run.goal import GoalObserver
@@ -39,7 +39,7 @@ NETWORK, SCALES = map(jax.tree_util.DictKey, ("network", "log_scale"))  # of pos
 FROZEN = 1e-9  # how far such scales can move once chains have settled
 LEAP = 1.5  # of the logarithm of a layer's scale in one part of settling
 SHORTEST = 64  # steps of a part of settling: in fewer, no temperature shows
-VISITED = 7  # positions of a chain's last part that its coordinates are measured at, beside where it is
+VISITED = MOST_PLACES - 1  # positions of a chain's last part that its coordinates are measured at, beside where it is
 QUENCH = 1.0  # the friction of the first part of settling, and of chains that were hot
 LEAST_FRICTION = 0.05  # with less, the heat of steps where curvature is larger than it was is not carried off
 

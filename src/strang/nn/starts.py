@@ -82,7 +82,8 @@ def begin(recipe: Recipe, positions: Tree) -> Search:
     """The search before its first step."""
     count = jax.tree.leaves(positions)[0].shape[0]
     optimiser = jax.vmap(recipe.optimiser.init)(positions)
-    loss, stale = jnp.full(count, jnp.inf), jnp.zeros(count, jnp.uint32)
+    # Of the type that it has after a look: the search would be compiled for each.
+    loss, stale = jnp.full(count, jnp.inf, jnp.result_type(*jax.tree.leaves(positions))), jnp.zeros(count, jnp.uint32)
     return Search(jnp.uint32(0), positions, optimiser, positions, positions, loss, stale)
 
 

@@ -21,8 +21,8 @@ from strang.run.predict import LogDensity, Prediction
 from strang.run.table import Table, flat_draws, table
 from strang.sampling import averages
 from strang.sampling.estimates import Estimates, estimates, shares_noise
-from strang.sampling.job import Job
-from strang.sampling.record import Chain, positions_of
+from strang.sampling.job import Job, seen_positions
+from strang.sampling.record import Chain
 from strang.sampling.request import MAX_STEPS
 from strang.schedule import as_schedule, counted
 from strang.storage.manifest import MAX_SERIES_VALUES
@@ -224,7 +224,7 @@ class Run:
 
     @property
     def positions(self) -> Tree:
-        return positions_of(self.job.program, self.job.inputs, self.chain.state)
+        return seen_positions(self.job, self.chain)
 
     @property
     def first_draw(self) -> int:

@@ -55,4 +55,11 @@ def like_draw(job: Job) -> Tree:
     return jax.tree.map(lambda x: np.broadcast_to(np.zeros((), x.dtype), x.shape), shapes)
 
 
-positions_traced = partial(jax.jit, static_argnums=0)(positions_of)  # never run: it knows what it has traced before
+def seen_positions(job: Job, chain: Chain) -> Tree:
+    """What a user sees of all chains, which lead: coordinates are one program, and not one per operation."""
+    inputs: Any = job.inputs
+    made = positions_of if inputs.coordinates is None else positions_traced
+    return made(job.program, inputs._replace(data=None), chain.state)
+
+
+positions_traced = partial(jax.jit, static_argnums=0)(positions_of)  # it knows what it has traced before
