@@ -296,7 +296,11 @@ def test_kills_do_not_show(name, kills, leg, request, tmp_path):
     np.testing.assert_array_equal(*(getattr(each, predict)(x) for each in (again, whole)))
     np.testing.assert_array_equal(again.predict(x), whole.predict(x))
     assert again.settings_ == whole.settings_
-    assert again.health_ == whole.health_
+    # Companions draw the normals of the step before a block anew, by a program of their own; without LLVM's
+    # optimisations, as here, its last bits may be others.
+    biases = [(each.health_.bias, each.health_.bias_error) for each in (again, whole)]
+    np.testing.assert_allclose(*biases, rtol=1e-3)
+    assert replace(again.health_, bias=0.0, bias_error=0.0) == replace(whole.health_, bias=0.0, bias_error=0.0)
 
 
 def test_more_rows_go_on_from_where_the_chains_are(regressor, monkeypatch):
