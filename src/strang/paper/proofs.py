@@ -1,6 +1,6 @@
 """What the verdicts on the theorems are computed from: each function is a part of the report, nothing is sampled."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -138,6 +138,8 @@ def temperatures(*, sizes: dict[str, float]) -> dict[str, float]:
     return ratios
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class WithoutCurvatureForce(SGRHMC):
     """SGRHMC with ν = 0."""
 
