@@ -164,7 +164,7 @@ class BNNClassifier(ClassifierMixin, _BNN):
         prior_sd (float, tuple or None, default None): scale of a bias, and of a weight times the square root of its
             layer's inputs; or one per layer. None: each layer's scale is learnt, as part of the posterior.
         temperature (float or None, default None): T of the density exp(−U/T) that is sampled; None: 1, the posterior;
-            for classes 0.01, unless 0.1 or 1 forecasts held-out rows clearly better.
+            for classes 0.01, unless 0.1 or 1 forecasts held-out rows clearly better, and 1 with minibatches.
         network (module or None, default None): a module of Flax NNX or Equinox in place of layers of units, or a
             function from a `jax.random` key to one.
         starts (int, default 4): starts, each with a chain.
