@@ -38,7 +38,7 @@ class Order:
             return (
                 f"the order cannot be told: differences are smaller than their errors; it is taken to be {self.assumed}"
             )
-        verdict = "agrees with" if self.value > self.assumed - SEEN * self.error else "is BELOW"
+        verdict = "is no lower than" if self.value > self.assumed - SEEN * self.error else "is LOWER than"
         return (
             f"the bias falls with the step size at order {self.value:.2f} ± {self.error:.2f}, which {verdict} the "
             f"{self.assumed} that it was computed with ({len(self.names)} quantities)"

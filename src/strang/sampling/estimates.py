@@ -13,8 +13,10 @@ import numpy as np
 from strang.sampling import averages
 from strang.sampling.job import Job, position_itself
 from strang.sampling.record import Chain
+from strang.schedule import sizes_at
 from strang.util.trees import Tree, names_of
 
+SHORT_SWEEP = 0.5  # periods of sweeps in units of the posterior's scale, up to which their bias is of order 2
 SURE = 1.645  # standard errors by which a bias may be larger than it was measured: 90 % of a normal's are within
 
 
@@ -76,10 +78,27 @@ class Estimates:
 
 
 def bias_order(job: Job) -> int:
-    """The order at which the bias falls with the step size: 1, unless it is known to be 2 for this integrator and this
-    order of batches. To take it for 1 overestimates the bias."""
-    order, step = job.inputs.data.batch_order, job.program.step
-    return 2 if step.position_order >= 2 and (order.full or not order.independent) else 1
+    """The order at which the bias falls with the step size: 1, unless it is known to be 2 for this integrator and these
+    batches. To take it for 1 overestimates the bias.
+
+    Sweeps are of order 2 only while they are short beside the time in which positions forget: the noise of a batch and
+    of the same rows later in the sweep cancel where the chain is still near. In longer ones the bias of rows whose
+    curvatures differ levels off, towards that of independent batches, and a third of the difference would be too small
+    (exactly so in tests/sampling/test_sweeps.py). The time is known in coordinates of unit curvature.
+    """
+    order = job.inputs.data.batch_order
+    if job.program.step.position_order < 2:
+        return 1
+    if order.full or order.epoch == 1:
+        return 2
+    known = not order.independent and job.inputs.coordinates is not None
+    return 2 if known and companion_period(job) <= SHORT_SWEEP else 1
+
+
+def companion_period(job: Job) -> float:
+    """The time that the longest sweep of companions takes, once averages begin."""
+    first = sizes_at(job.inputs.schedule, np.array([float(job.inputs.burn_in) + 1]))
+    return 2 * job.inputs.data.batch_order.period * float(np.max(first))
 
 
 def shares_noise(job: Job) -> bool:
