@@ -1,7 +1,7 @@
 """Bayesian networks against deep ensembles, and the figures of docs/benchmarks/networks.md.
 
     .venv/bin/python benchmarks/networks.py airfoil bike digits fashion tables order modes [--seeds 3] [--data FOLDER]
-        [--json results.json] [--figure docs/networks_order.png]
+        [--json results.json] [--figure docs/pictures/networks_order.png]
 
 Every method sees the same split in one go; numbers are means ± standard errors over seeds (of the split where there is
 no published one, else of the fit). The ensemble has as many members as there are starts: AdamW networks, stopped early
@@ -331,65 +331,64 @@ def fashion(folder: Path, seeds: int):
 # 4: the order shows.
 
 
-# The first order of independent batches shows where they are small, the second order of symmetric ones where sweeps are
-# short: as far as the bias is not too small to be measured then, as that of BAOAB is, and of ABOBA at short steps.
-LONG, SHORT = (0.1, 0.2, 0.4), (0.025, 0.05, 0.1)
-CASES = (
-    ("iid", "leimkuhler:BAOAB", 100, LONG),
-    ("iid", "ubu:UBU", 100, LONG),
-    ("iid", "chen:ABOBA", 100, LONG),
-    ("symmetric", "leimkuhler:BAOAB", 100, LONG),
-    ("symmetric", "ubu:UBU", 500, SHORT),
-    ("symmetric", "chen:ABOBA", 500, LONG),
-)
+# Sweeps of R = 10 batches. A companion's takes 4 R h in units of the posterior's scale: the order of symmetric batches
+# belongs to sweeps that are short beside it, up to h = 0.0125; longer steps show how it is lost.
+ROWS, BATCH = 200, 20
+WORDS = ("leimkuhler:BAOAB", "ubu:UBU", "chen:ABOBA")
+SIZES, SHORT = (0.003125, 0.00625, 0.0125, 0.025, 0.05, 0.1), 0.0125
+TIME, BURN_IN = 1000, 25
 
 
 def order(folder: Path, figure: str | None):
     """The bias of predictive probabilities against the step size, softmax regression on Fashion-MNIST."""
     images = strang.data.images.digits(folder)
-    x = images.train[0][:1000].reshape(1000, 7, 4, 7, 4).mean((2, 4)).reshape(1000, 49)
-    y = images.train[1][:1000].astype(np.int32)
+    x = images.train[0][:ROWS].reshape(ROWS, 7, 4, 7, 4).mean((2, 4)).reshape(ROWS, 49)
+    y = images.train[1][:ROWS].astype(np.int32)
     x = ((x - x.mean(0)) / np.maximum(x.std(0), 0.05)).astype(np.float32)
     model = strang.models.BNN((49, 10), prior_sd=5.0)
     everything = strang.data.arrays((x, y), batch_order="full")
     change = strang.coordinates.whitened(model, everything, model.init(jax.random.key(0)), dense=True)
-    probed = x[::50]
+    probed = x[:: ROWS // 20]
 
     def average(position):
         return jax.nn.softmax(model.logits(position, probed))
 
-    found = []
-    for batch_order, word, batch_size, sizes in CASES:
-        data = strang.data.arrays((x, y), batch_size=batch_size, batch_order=batch_order)
-        for h in sizes:
-            run = strang.sample(
-                model, data, strang.SGHMC(friction=2.0), integrator=word, step_size=h, steps=int(2000 / h),
-                burn_in=int(50 / h), chains=8, coupled=8, coordinates=change, average=average, progress=False,
-            )  # fmt: skip
-            bias, error = np.ravel(run.bias), np.ravel(run.bias_error)
-            # From the coupled differences f(2h) − f(h); their mean square less that of their noise.
-            factor = 2.0**run.estimates.order - 1
-            square = np.mean((factor * bias) ** 2) - np.mean((factor * error) ** 2)
-            spread = np.sqrt(2 * np.mean((factor * error) ** 4) / len(bias) + 4 * np.mean(
-                (factor * bias) ** 2 * (factor * error) ** 2) / len(bias))  # fmt: skip
-            difference = np.sqrt(max(square, 0.0))
-            found.append({"batches": batch_order, "word": word, "h": h, "difference": difference,
-                          "error": float(min(spread / (2 * max(difference, 1e-12)), np.sqrt(spread)))})  # fmt: skip
-            print("  ", {k: (round(v, 7) if isinstance(v, float) else v) for k, v in found[-1].items()}, flush=True)
-    slopes = {}
-    for batch_order, word, *_ in CASES:
-        rows = [r for r in found if (r["batches"], r["word"]) == (batch_order, word) and r["difference"] > 0]
-        if len(rows) < 2:
-            print(f"  {batch_order:10} {word:18} too small to be measured")
-            continue
-        logs = np.log([r["h"] for r in rows]), np.log([r["difference"] for r in rows])
-        weight = np.array([r["difference"] / max(r["error"], 1e-12) for r in rows])
-        (slope, _), cov = np.polyfit(*logs, 1, w=weight, cov="unscaled")
-        slopes[f"{batch_order} {word}"] = (float(slope), float(np.sqrt(cov[0, 0])))
-        print(f"  {batch_order:10} {word:18} slope {slope:.2f} ± {np.sqrt(cov[0, 0]):.2f}")
+    found, slopes = [], {}
+    for batch_order in ("iid", "symmetric"):
+        data = strang.data.arrays((x, y), batch_size=BATCH, batch_order=batch_order)
+        for word in WORDS:
+            for h in SIZES:
+                run = strang.sample(
+                    model, data, strang.SGHMC(friction=2.0), integrator=word, step_size=h, steps=int(TIME / h),
+                    burn_in=int(BURN_IN / h), chains=8, coupled=8, coordinates=change, average=average, progress=False,
+                )  # fmt: skip
+                row = {"batches": batch_order, "word": word, "h": h, **difference(run)}
+                found.append(row)
+                print("  ", {k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+            slopes[f"{batch_order} {word}"] = slope([row for row in found[-len(SIZES) :] if row["h"] <= SHORT])
+            print(f"  {batch_order:10} {word:18} slope %.2f ± %.2f" % slopes[f"{batch_order} {word}"], flush=True)
     if figure:
         draw_order(found, slopes, figure)
     return {"points": found, "slopes": slopes}
+
+
+def difference(run) -> dict[str, float]:
+    """The root mean square of f(2h) − f(h) over probabilities, as companions measured it: the mean square less that of
+    its noise; and its standard error."""
+    factor = 2.0**run.estimates.order - 1
+    change, noise = factor * np.ravel(run.bias), factor * np.ravel(run.bias_error)
+    square = np.mean(change**2) - np.mean(noise**2)
+    spread = np.sqrt((2 * np.mean(noise**4) + 4 * np.mean(change**2 * noise**2)) / len(change))
+    root = np.sqrt(max(square, 0.0))
+    return {"difference": float(root), "error": float(min(spread / (2 * max(root, 1e-12)), np.sqrt(spread)))}
+
+
+def slope(rows: list[dict]) -> tuple[float, float]:
+    """Of the logarithm of differences against that of step sizes, and its standard error."""
+    size, change, error = (np.array([row[key] for row in rows]) for key in ("h", "difference", "error"))
+    seen = change > 0
+    (value, _), cov = np.polyfit(np.log(size[seen]), np.log(change[seen]), 1, w=(change / error)[seen], cov="unscaled")
+    return float(value), float(np.sqrt(cov[0, 0]))
 
 
 def draw_order(found, slopes, path: str) -> None:
@@ -398,16 +397,18 @@ def draw_order(found, slopes, path: str) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    sizes = {f"{batch_order} {word}": size for batch_order, word, size, _ in CASES}
     fig, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for (name, (slope, error)), marker in zip(slopes.items(), "osDv^P", strict=False):
+    for (name, (value, error)), marker in zip(slopes.items(), "osDosD", strict=True):
         batch_order, word = name.split(" ")
         rows = [r for r in found if (r["batches"], r["word"]) == (batch_order, word) and r["difference"] > 0]
-        line = "--" if batch_order == "iid" else "-"
+        line, colour = ("--", "C1") if batch_order == "iid" else ("-", "C0")
         axes.errorbar(
             [r["h"] for r in rows], [r["difference"] for r in rows], [r["error"] for r in rows], fmt=marker + line,
-            label=f"{word}, {batch_order}, batches of {sizes[name]}: slope {slope:.2f} ± {error:.2f}",
+            color=colour, markersize=4, linewidth=1,
+            label=f"{batch_order}, {word}: slope {value:.2f} ± {error:.2f}",
         )  # fmt: skip
+    axes.axvline(SHORT, color="0.7", linewidth=1, zorder=0)
+    axes.text(SHORT * 0.97, axes.get_ylim()[0] * 1.2, "slopes: up to here ", color="0.4", ha="right", fontsize=8)
     axes.set(xscale="log", yscale="log", xlabel="step size h", ylabel="change of probabilities from h to 2h (rms)")
     axes.legend(fontsize=8)
     fig.savefig(path, dpi=150)

@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import pytest
 
 import strang
 from strang import gradients
+from strang.theory.certificate.stationary import imbalance
 from strang.util.errors import InputError
 
 PUBLIC = {
@@ -66,6 +68,11 @@ def fails(position):
     raise RuntimeError("no such thing")
 
 
+@dataclass(frozen=True)
+class Unregistered(strang.SGHMC):
+    """What JAX has not been told of."""
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -82,6 +89,7 @@ def fails(position):
         ({"error": 0.1}, "error= is for both errors, and the bias is not measured; write coupled=4, say, with it"),
         ({"steps": None}, "steps is missing; write how many steps each chain is to make, or error=0.05, say"),
         ({"dynamics": strang.SGHMC}, "dynamics is the class SGHMC; give an instance, such as strang.SGHMC"),
+        ({"dynamics": Unregistered(1.0)}, "JAX does not know the class Unregistered; write @jax.tree_util.register"),
         ({"dynamics": "sghmc"}, "dynamics is 'sghmc'; give an instance"),
         ({"dynamics": strang.SGHMC(None)}, "friction is None; it must be a positive number"),
         ({"dynamics": strang.SGHMC("10")}, "friction is '10'; it must be a number"),
@@ -116,6 +124,11 @@ def test_what_is_wrong_is_said_in_a_sentence(changes, sentence):
     with pytest.raises(InputError, match=pattern) as raised:
         strang.sample(**chosen(**changes))
     assert "\n" not in str(raised.value)
+
+
+def test_a_certificate_of_a_class_that_is_not_registered_says_so():
+    with pytest.raises(InputError, match="JAX does not know the class Unregistered"):
+        imbalance(Unregistered)
 
 
 def plane(**changes):

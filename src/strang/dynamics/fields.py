@@ -3,6 +3,7 @@
 from dataclasses import MISSING, field, fields, replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from strang.util.errors import InputError
@@ -78,8 +79,20 @@ def example(dynamics: Any, constant: bool = False) -> Any:
     """Makes an instance of a class with the numbers that steps are certified with, and returns an instance as it is;
     with `constant` the metric does not depend on the position."""
     if not isinstance(dynamics, type):
-        return dynamics
+        return registered(dynamics)
     values = {f.name: f.metadata.get("example") for f in fields(dynamics)}
     if constant:
         values |= {f.name: value for f in fields(dynamics) if (value := f.metadata.get("constant")) is not None}
-    return make(dynamics, **values)
+    return registered(make(dynamics, **values))
+
+
+def registered(dynamics: Any) -> Any:
+    """The dynamics itself, if JAX knows its class and so finds its numbers.
+
+    Raises:
+        InputError: it does not; a subclass does not inherit that.
+    """
+    if jax.tree_util.all_leaves([dynamics]):
+        name = type(dynamics).__name__
+        raise InputError(f"JAX does not know the class {name}; write @jax.tree_util.register_dataclass above it.")
+    return dynamics

@@ -12,6 +12,7 @@ import numpy as np
 from strang.data.batches import Data
 from strang.data.orders import Undecided
 from strang.dynamics.base import Dynamics
+from strang.dynamics.fields import registered
 from strang.gradients.estimators import SVRG, ControlVariate, Latent, Minibatch
 from strang.models.base import is_start_function
 from strang.sampling.starts import chains_in
@@ -30,6 +31,7 @@ def check_model_and_dynamics(model, dynamics) -> None:
         )
     if isinstance(dynamics, type) or not (is_dataclass(dynamics) and isinstance(dynamics, Dynamics)):
         raise InputError(f"dynamics is {described(dynamics)}; give an instance, such as strang.SGHMC(friction=10.0).")
+    registered(dynamics)
     if hasattr(model, "constrain") and getattr(dynamics, "positive", False):
         raise InputError(f"{type(dynamics).__name__} moves positive numbers by itself; leave out constraints.")
 
