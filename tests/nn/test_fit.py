@@ -30,6 +30,7 @@ from strang.nn import (
     predictive,
     sampling,
     scales,
+    sharpness,
     starts,
     tables,
 )
@@ -356,17 +357,16 @@ def test_held_out_rows_are_not_learnt_from():
 
 
 @pytest.mark.parametrize(
-    ("slope", "batch_size", "best", "boiling", "least", "most"),
+    ("slope", "best", "boiling", "least", "most"),
     [
-        (0.5, None, 1.0, None, 0.8, 1.25),
-        (7.0, None, 0.1, None, 0.8, 1.25),
-        (40.0, None, 0.01, None, 0.8, 1.25),
-        (40.0, None, 0.1, 0.01, 1.5, 2.0),  # the best that is left is not sure enough
-        (0.8, 100, 1.0, None, 1.1, 1.6),  # with minibatches there is one temperature
+        (0.5, 1.0, None, 0.8, 1.25),
+        (7.0, 0.1, None, 0.8, 1.25),
+        (40.0, 0.01, None, 0.8, 1.25),
+        (40.0, 0.1, 0.01, 1.5, 2.0),  # the best that is left is not sure enough
     ],
 )
 def test_the_choice_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_from(
-    slope, batch_size, best, boiling, least, most, monkeypatch
+    slope, best, boiling, least, most, monkeypatch
 ):
     """In place of chains: logits that are the surer the colder they are; labels are as sure as one of them says. Chains
     see the other rows only, and those that diverged or boil do not count. The sharpness makes up for what is left."""
@@ -390,15 +390,32 @@ def test_the_choice_is_that_of_the_best_forecast_of_rows_that_nothing_learnt_fro
     monkeypatch.setattr(pilots, "sample", sampled)
     monkeypatch.setattr(pilots, "data_of", lambda rows, batch_size: seen.append(rows))
     net = network.Net(None, "classes", outputs, None)
-    plan = sampling.Plan(40, settling=20, draws=20, temperature=1.0, seed=0, batch_size=batch_size)
+    plan = sampling.Plan(40, settling=20, draws=20, temperature=1.0, seed=0, batch_size=None)
     given = {"temperature": None, "seconds": None, "progress": False}
     chosen, sharpness, tried = fitting.chosen_by_pilots(
         net, (x, y), held, np.zeros(2), plan, None, SimpleNamespace(**given), 0.0, None
     )
     assert chosen == best == min(tried, key=tried.get)  # here they are clearly apart
     assert least < sharpness <= most
-    assert len(tried) == (3 if batch_size is None else 1)
+    assert tuple(tried) == pilots.TEMPERATURES
     assert all(np.array_equal(rows[0], x[1::2]) for rows in seen)
+
+
+def test_with_minibatches_rows_are_left_out_in_turn_and_there_are_no_pilots(monkeypatch, tmp_path):
+    """Every draw learns from every row; the sharpness is the same after a fit that goes on from its folder."""
+    monkeypatch.setattr(fitting, "choose", None)
+    x, y = blobs()
+    given = {**SMALL, "batch_size": len(x) // 4, "store": tmp_path / "fit"}
+    model = strang.BNNClassifier(**given).fit(x, y)
+    found = model.settings_["sharpness"]
+    assert "held_out_nll_of_temperatures" not in model.settings_
+    assert model.settings_["temperature"] == 1
+    net, rows = model._net(x), (model._scaling(x), np.searchsorted(model.classes_, y))
+    net = scales.with_learnt_scales(net, len(x))
+    assert found == pytest.approx(sharpness.left_out_in_turn(net, model._fitted.flat_draws(), *rows), rel=1e-6)
+    assert found != 1
+    assert strang.BNNClassifier(**given).fit(x, y).settings_["sharpness"] == found
+    assert strang.BNNClassifier(**{**given, "temperature": 1.0, "store": None}).fit(x, y).settings_["sharpness"] == 1
 
 
 def test_chains_that_were_thrown_out_are_known_by_their_scales():

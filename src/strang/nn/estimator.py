@@ -223,8 +223,8 @@ class BNNClassifier(ClassifierMixin, _BNN):
         return np.searchsorted(self.classes_, y).astype(np.int32)
 
     def predict_proba(self, X):
-        """The probability of each class, for each row: the average over draws, to the power `settings_["sharpness"]`
-        that pilot chains chose; 1 if a temperature was given."""
+        """The probability of each class, for each row: the average over draws, to the power `settings_["sharpness"]`;
+        it is 1 if a temperature was given."""
         return sharpened(probabilities(*self._forecast(X)), self._fitted.choice.sharpness)
 
     def predict_log_proba(self, X):

@@ -16,6 +16,7 @@ from strang.nn.pilots import MOST_NUMBERS, TEMPERATURES, Choice, choose
 from strang.nn.sampling import WORD, Plan, Probe, data_of, probe_of, settle
 from strang.nn.saved import Folder
 from strang.nn.settings import LOOKS, PATIENCE, Settings
+from strang.nn.sharpness import left_out_in_turn
 from strang.nn.starts import Recipe, Search, held_out, optimise
 from strang.util.errors import InputError
 from strang.util.trees import Tree
@@ -35,7 +36,7 @@ class Fitted:
         positions: where the chains are; in place of one that diverged, another.
         health: what is known of it.
         held_out_nll: of each start.
-        choice: the temperature, and what pilot chains had, if there were any.
+        choice: temperature and sharpness, and what pilot chains had, if there were any.
     """
 
     draws: Tree
@@ -61,7 +62,12 @@ class Fitted:
 
     def flat_draws(self) -> Tree:
         """The draws of all chains, along one leading axis."""
-        return jax.tree.map(lambda x: np.asarray(x).reshape(-1, *x.shape[2:]), self.draws)
+        return flattened(self.draws)
+
+
+def flattened(draws: Tree) -> Tree:
+    """Draws that lead with chains, along one leading axis."""
+    return jax.tree.map(lambda x: np.asarray(x).reshape(-1, *x.shape[2:]), draws)
 
 
 def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Settings, before: Any = None) -> Fitted:
@@ -82,8 +88,10 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
     plan = Plan(settings.steps, settings.settling, settings.draws, 1.0, settings.seed, settings.batch_size)
     if before is not None:
         choice = before.choice
-    elif settings.temperature is not None or rows[0].size > MOST_NUMBERS:
-        choice = Choice(settings.temperature or TEMPERATURES[0])
+    elif settings.temperature is not None:
+        choice = Choice(settings.temperature)
+    elif settings.batch_size is not None or rows[0].size > MOST_NUMBERS:
+        choice = Choice(TEMPERATURES[0])  # the noise of minibatches heats colder chains
     else:
         choice = chosen_by_pilots(net, rows, held, starts, plan, probe, settings, begun, folder)
     plan = replace(plan, temperature=choice.temperature)
@@ -103,6 +111,8 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
     draws = merged_draws(legs)
     if jax.tree.leaves(draws)[0].shape[1] == 0:
         raise InputError("the time was up before the first draw; write more seconds, or fewer steps.")
+    if settings.temperature is None and not choice.losses:
+        choice = choice._replace(sharpness=left_out_in_turn(net, flattened(draws), *rows))
     return Fitted(
         draws=draws,
         starts=jax.tree.map(np.asarray, starts),

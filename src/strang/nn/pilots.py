@@ -1,9 +1,7 @@
-"""The temperature of classes and the sharpness of their forecasts, chosen by pilot chains on rows that nothing has
-learnt from.
+"""The temperature of classes, chosen by pilot chains on rows that nothing has learnt from, and their sharpness.
 
 Labels of curated data are surer than one label per row says, and then the posterior (T = 1) is less sure than it should
-be; noisy labels ask for the posterior itself. Other rows can tell. They also tell by how much an average over draws of
-several chains, each of them calibrated, is less sure than it should be.
+be; noisy labels ask for the posterior itself. Other rows can tell.
 """
 
 from collections.abc import Sequence
@@ -12,29 +10,28 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from strang.calibration.forecasts import NormalMixture
 from strang.calibration.scores import nll
 from strang.nn.network import Net
-from strang.nn.predictive import Code, mixtures, probabilities, sharpened
+from strang.nn.predictive import Code, as_single, mixtures, probabilities
 from strang.nn.sampling import BOILING, SHORTEST_LEG, Plan, Probe, data_of, hot_chains, sample, settle
+from strang.nn.sharpness import on_held_out
 from strang.util.trees import Tree
 
 TEMPERATURES = (1.0, 0.1, 0.01)  # the posterior, and those for clean labels
 PILOT = 4  # of the averaged steps of a fit, the part that pilot chains make; they settle for as long
 CLEAR = 0.03  # nats per row that are a clear difference, be they ever so uncertain: a cold forecast errs dearly
 MOST_NUMBERS = 1 << 28  # of inputs that are copied; beyond, the first temperature is taken
-SHARPNESS_SPREAD, MOST_SHARP = 0.2, 2.0  # of its logarithm: how far few rows can move it, and its bounds
 
 
 class Choice(NamedTuple):
-    """What pilot chains chose.
+    """What was chosen, by pilot chains or without them.
 
     Attributes:
         temperature: of the posterior.
-        sharpness: the power of forecast probabilities that is closest to held-out rows.
-        losses: the negative log likelihood per held-out row of each temperature that was tried.
+        sharpness: the power that forecast probabilities are taken to.
+        losses: the negative log likelihood per held-out row of each temperature that pilot chains tried.
     """
 
     temperature: float
@@ -53,8 +50,7 @@ def choose(
     deadline: float | None = None,
     progress: bool | None = None,
 ) -> Choice:
-    """The lowest temperature, unless a higher one forecasts held-out rows clearly better. With minibatches it is 1:
-    their noise heats colder chains.
+    """The lowest temperature, unless a higher one forecasts held-out rows clearly better.
 
     Args:
         net: the network.
@@ -69,56 +65,32 @@ def choose(
     Returns:
         The temperature, the sharpness of its forecasts, and the negative log likelihood per held-out row of each.
     """
-    temperatures = TEMPERATURES if plan.batch_size is None else TEMPERATURES[:1]
-    data, everything = data_of(learnt, plan.batch_size), data_of(learnt, None)
+    data = data_of(learnt, None)
     count = len(jax.tree.leaves(starts)[0])
     pilot = replace(
         plan,
         steps=max(2, min(plan.steps // PILOT, 2 * SHORTEST_LEG - 1)),  # one leg
         draws=max(1, plan.draws // PILOT),
-        temperature=tuple(np.repeat(temperatures, count).tolist()),
+        temperature=tuple(np.repeat(TEMPERATURES, count).tolist()),
     )
-    which = np.tile(np.arange(count), len(temperatures))
+    which = np.tile(np.arange(count), len(TEMPERATURES))
     positions = jax.tree.map(lambda leaf: np.asarray(leaf)[which], starts)
-    settled = settle(net, data, everything, positions, pilot, probe, deadline=deadline, progress=progress)
+    settled = settle(net, data, data, positions, pilot, probe, deadline=deadline, progress=progress)
     run = sample(net, data, settled, pilot, probe, deadline=deadline, progress=progress)
-    # Chains that noisy gradients of minibatches heat far above their temperature do not speak for it.
+    # Chains that got far hotter than their temperature do not speak for it.
     cool = ~hot_chains(run, BOILING)
     draws, losses = {}, {}
-    for k, temperature in enumerate(temperatures):
+    for k, temperature in enumerate(TEMPERATURES):
         used = k * count + np.flatnonzero(cool[k * count : (k + 1) * count])
         draws[temperature] = jax.tree.map(
             lambda leaf, of=used: np.asarray(leaf)[of].reshape(-1, *leaf.shape[2:]), run.samples
         )
         losses[temperature] = held_out_losses(net, draws[temperature], *judged)
-    best = temperatures[-1]
-    for warmer in temperatures[-2::-1]:
+    best = TEMPERATURES[-1]
+    for warmer in TEMPERATURES[-2::-1]:
         best = warmer if clearly_less(losses[warmer], losses[best]) else best
-    sharp = sharpness(net, draws[best], *judged) if np.isfinite(losses[best]).all() else 1.0
+    sharp = on_held_out(net, draws[best], *judged) if np.isfinite(losses[best]).all() else 1.0
     return Choice(best, sharp, {temperature: float(np.mean(loss)) for temperature, loss in losses.items()})
-
-
-def sharpness(net: Net, draws: Tree, x: np.ndarray, y: np.ndarray) -> float:
-    """The power of forecast probabilities under which these classes are most likely; near 1 where rows are few."""
-    return best_power(probabilities(Code(net.outputs, net.output), draws, x, as_single), y)
-
-
-def best_power(forecast: np.ndarray, y: np.ndarray) -> float:
-    """The power of each row's probabilities that is most probable given its class, with a log-normal prior about 1.
-
-    >>> rows = np.repeat([[0.6, 0.4]], 1000, axis=0)  # as sure as 0.6 of what happens in 8 of 10 cases
-    >>> power = best_power(rows, np.arange(1000) % 5 // 4)
-    >>> round(power, 2), float(sharpened(rows, power)[0, 0].round(2))
-    (2.0, 0.69)
-    """
-    chances = np.maximum(forecast, np.finfo(np.float32).tiny)
-
-    def loss(log_power: float) -> float:
-        chosen = sharpened(chances, np.exp(log_power))[np.arange(len(y)), y]
-        return -float(np.sum(np.log(chosen))) + (log_power / SHARPNESS_SPREAD) ** 2 / 2
-
-    bound = float(np.log(MOST_SHARP))
-    return float(np.exp(minimize_scalar(loss, bounds=(-bound, bound), method="bounded").x))
 
 
 def held_out_losses(net: Net, draws: Tree, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -134,10 +106,6 @@ def held_out_losses(net: Net, draws: Tree, x: np.ndarray, y: np.ndarray) -> np.n
     if not (np.isfinite(means).all() and np.isfinite(sds).all()):
         return np.full(len(y), np.inf)
     return np.asarray(nll(NormalMixture(means, sds), np.asarray(y, float)))
-
-
-def as_single(rows: np.ndarray) -> np.ndarray:
-    return np.asarray(rows, np.float32)
 
 
 def clearly_less(losses: np.ndarray, others: np.ndarray) -> bool:

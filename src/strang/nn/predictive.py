@@ -26,21 +26,34 @@ class Code:
 
 
 @partial(jax.jit, static_argnums=0)
-def mean_probabilities(code: Code, draws: Tree, x):
-    """Class probabilities, averaged over draws, which lead."""
+def mean_probabilities(code: Code, draws: Tree, x, weights=None):
+    """Class probabilities, averaged over draws, which lead; `weights` are those of each draw in each row."""
     count = jax.tree.leaves(draws)[0].shape[0]
 
-    def add(total, draw):
-        return total + forecast(code.output, code.outputs(draw, x)), None
+    def add(total, each):
+        draw, weight = each
+        found = forecast(code.output, code.outputs(draw, x))
+        return total + (found if weight is None else weight[:, None] * found), None
 
     like = jax.eval_shape(code.outputs, jax.tree.map(lambda leaf: leaf[0], draws), x)
-    return jax.lax.scan(add, jnp.zeros(like.shape, like.dtype), draws)[0] / count
+    return jax.lax.scan(add, jnp.zeros(like.shape, like.dtype), (draws, weights))[0] / count
+
+
+@partial(jax.jit, static_argnums=0)
+def chances_of(code: Code, draws: Tree, x, classes):
+    """What each draw, which leads, gives each row's class."""
+    return jax.lax.map(lambda draw: forecast(code.output, code.outputs(draw, x))[jnp.arange(len(x)), classes], draws)
 
 
 @partial(jax.jit, static_argnums=0)
 def normals(code: Code, draws: Tree, x):
     """Mean and noise of the number at each draw, which leads."""
     return jax.lax.map(lambda draw: tuple(forecast(code.output, code.outputs(draw, x))), draws)
+
+
+def as_single(rows: Any) -> np.ndarray:
+    """Rows that need no standardising."""
+    return np.asarray(rows, np.float32)
 
 
 def blocks(x: Any, prepare: Any) -> Iterator[tuple[int, np.ndarray]]:
