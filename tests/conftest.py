@@ -25,6 +25,8 @@ from strang.util.compiled import keep_compiled_code
 
 keep_compiled_code()  # also for tests that do not come in by the front door
 
+MOST_MEMORY = 2 << 30  # bytes of a worker beyond which it forgets compiled programs
+
 # Files that take longest, which begin first: two workers then end at about the same time.
 LONGEST = (
     "tests/test_docs.py",
@@ -58,9 +60,19 @@ def standardised(size: int, mean: float = 0.5, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture(autouse=True, scope="module")
 def forgotten_programs():
-    """Compiled programs of a file are not kept in memory: those of all files would be gigabytes."""
+    """Compiled programs of all files would be gigabytes. Forgetting them takes time, and so does tracing again what
+    files have in common, so that they stay as long as there is room."""
     yield
-    jax.clear_caches()
+    if memory() > MOST_MEMORY:
+        jax.clear_caches()
+
+
+def memory() -> int:
+    """The bytes of memory of this process; where the system does not tell, more than it may have."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return MOST_MEMORY + 1
 
 
 @contextmanager

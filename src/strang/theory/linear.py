@@ -174,7 +174,7 @@ def stability_limit(step: Any, dynamics: Any, precision: float, largest: float |
     """
     if largest is None:
         largest = min(100 / min(precision, np.sqrt(precision)), 1e300)
-    grid = np.geomspace(largest * 1e-7, largest, 2000)
+    grid = np.geomspace(largest * 1e-7, largest, 8 * CHUNK)
     while True:
         unstable = spectral_radius(step, dynamics, precision, grid) > 1 + MIN_UNSTABLE_EXCESS
         if not unstable.any():
@@ -183,4 +183,4 @@ def stability_limit(step: Any, dynamics: Any, precision: float, largest: float |
         low, high = grid[first - 1] if first else grid[0] * 1e-7, grid[first]
         if high - low <= 1e-12 * high or high < 1e-280:
             return float(high)
-        grid = np.linspace(low, high, len(grid)) if first else np.geomspace(low, high, len(grid))
+        grid = np.linspace(low, high, CHUNK) if first else np.geomspace(low, high, CHUNK)

@@ -9,17 +9,27 @@ In memory it is kept as long as there is room: a process that compiles more than
 import hashlib
 import os
 import platform
+import time
 from functools import cache
 from pathlib import Path
 
 MOST = 1 << 29  # bytes; above it what was used longest ago is deleted
 MAPPED, LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")  # a process's pieces of memory, on Linux
 FULL = 0.6  # of the pieces that a process may have, beyond which compiled code is forgotten
+SELDOM = 2.0  # seconds between two looks at the pieces: to read them all may take as long as a small run
+
+
+_looked = float("-inf")  # when there was a look at the pieces
 
 
 def keep_compiled_code() -> None:
     """Keeps compiled code on disk, and in memory as long as there is room."""
+    global _looked
     keep_on_disk()
+    now = time.monotonic()
+    if now - _looked < SELDOM:
+        return
+    _looked = now
     if nearly_full():
         import jax
 
