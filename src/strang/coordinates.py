@@ -18,7 +18,7 @@ from jax.flatten_util import ravel_pytree
 from strang.data.batches import Batch, Data
 from strang.gradients.mode import newton_mode
 from strang.util.errors import InputError, choose
-from strang.util.trees import Tree, add, multiply, names_of, same_shape, size, subtract
+from strang.util.trees import Tree, add, multiply, names_of, on_device, same_shape, size, subtract
 
 MAX_DENSE = 2000  # coordinates of which a dense scale is made
 MIN_EIGENVALUE = 1e-10  # of a Hessian with ones on its diagonal, below which a direction is taken to be flat
@@ -208,7 +208,7 @@ def make(coordinates: Any, model, data: Data, positions: Tree, progress: bool | 
     arrays lead with chains, each of which has its own. `positions` are the chains' starts."""
     if coordinates is None or (isinstance(coordinates, str) and coordinates == "none"):
         return None, False
-    position = jax.tree.map(lambda x: x[0], positions)
+    position = jax.tree.map(lambda x: on_device(np.asarray(x)[0]), positions)
     if isinstance(coordinates, str):
         if coordinates not in ("dense", "diagonal"):
             raise choose("coordinates", coordinates, ("dense", "diagonal", "none"))
@@ -287,7 +287,7 @@ def from_curvature(mode: Tree, hessian: np.ndarray, *, dense: bool, least: float
     Raises:
         InputError: a direction is flat there, or rises.
     """
-    flat, unravel = ravel_pytree(jax.tree.map(jnp.asarray, mode))
+    flat, unravel = ravel_pytree(jax.tree.map(on_device, mode))
     curvature = np.diag(hessian)
     if least is not None and np.isfinite(hessian).all():
         some = least * (np.abs(curvature).max() or 1 / least)  # parameters may be of any scale: only none is replaced
@@ -330,7 +330,7 @@ def check_inverse(coordinates: Any, positions: Tree, own: bool) -> None:
     except (TypeError, ValueError) as error:
         message = str(error).splitlines()[0]
         raise InputError(f"coordinates do not fit the position ({type(error).__name__}: {message}).") from error
-    if not all(np.all(leaf) for leaf in jax.tree.leaves(near)):
+    if not all(np.asarray(leaf).all() for leaf in jax.tree.leaves(near)):
         raise InputError("coordinates cannot be inverted at the start; give positive scales, or a factor of full rank.")
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from strang.util.errors import InputError, first_line
+from strang.util.trees import on_device
 
 LOOKED_AT = 1000  # step numbers at which sizes are checked
 
@@ -162,7 +163,7 @@ def as_schedule(step_size, steps: int, chains: int, name: str = "step_size"):
         schedule = Function(step_size) if callable(step_size) else Fixed(np.asarray(step_size))
     if not all(np.asarray(leaf).dtype.kind in "fiu" for leaf in jax.tree.leaves(schedule)):
         raise InputError(f"{name} is {step_size!r}; write a number, one per chain, or a function of the step.")
-    schedule = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf, jnp.result_type(float))), schedule)
+    schedule = jax.tree.map(lambda leaf: on_device(np.asarray(leaf, jnp.result_type(float))), schedule)
     if isinstance(schedule, Cyclical):
         check_cycle(schedule, name)
     try:

@@ -12,7 +12,7 @@ from strang.data.batches import Data
 from strang.gradients.full import full_hessian, full_potential
 from strang.util.errors import InputError
 from strang.util.progress import track
-from strang.util.trees import Tree
+from strang.util.trees import Tree, flat_vector
 
 
 def find_mode(
@@ -77,7 +77,7 @@ class Newton:
             InputError: the potential is not finite, or no mode is found.
         """
         with jax.enable_x64():
-            return self._search(np.asarray(ravel_pytree(jax.tree.map(np.float64, start))[0]), steps, progress)
+            return self._search(flat_vector(start), steps, progress)
 
     def _search(self, point: np.ndarray, steps: int, progress: bool | None) -> Curved:
         damping = 1e-3
@@ -108,9 +108,12 @@ class Newton:
 
     def as_position(self, point: np.ndarray) -> Tree:
         """A vector in the structure and precision of a position."""
-        with jax.enable_x64():
-            tree = in_doubles(self.like)(jnp.asarray(point))
-        return jax.tree.map(lambda x, like: np.asarray(x, jnp.asarray(like).dtype), tree, self.like)
+        leaves, structure = jax.tree.flatten(self.like)
+        cuts = np.cumsum([np.size(x) for x in leaves])[:-1]
+        parts = zip(np.split(point, cuts), leaves, strict=True)
+        return jax.tree.unflatten(
+            structure, [part.reshape(np.shape(x)).astype(jnp.result_type(x)) for part, x in parts]
+        )
 
 
 def in_doubles(like: Tree):

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from strang.data.batches import Data
@@ -19,7 +18,7 @@ from strang.nn.settings import LOOKS, PATIENCE, Settings
 from strang.nn.sharpness import left_out_in_turn
 from strang.nn.starts import Recipe, Search, held_out, optimise
 from strang.util.errors import InputError
-from strang.util.trees import Tree
+from strang.util.trees import Tree, on_device
 
 PROBED = 32  # rows at which chains are compared
 WEIGHT_DECAY = 1e-4
@@ -177,7 +176,7 @@ def search(net: Net, data: Data, held: np.ndarray, settings: Settings, begun: fl
     return optimise(
         recipe,
         data,
-        jax.tree.map(jnp.asarray, net.starts(keys)),
+        jax.tree.map(on_device, net.starts(keys)),
         held=held,
         seed=settings.seed,
         patience=PATIENCE,

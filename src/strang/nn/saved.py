@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from strang.nn.local import Frame, blank
@@ -20,7 +19,7 @@ from strang.nn.settings import Settings
 from strang.nn.starts import Search
 from strang.util.errors import InputError
 from strang.util.files import damaged, read_npz, remove_leftovers, replace_file, write_npz
-from strang.util.trees import Tree
+from strang.util.trees import Tree, on_device
 
 SAVE_SECONDS = 10.0
 ANEW = "Delete the folder to begin the fit anew."
@@ -129,7 +128,7 @@ def restored(found: dict[str, np.ndarray], like: Any, file: Path) -> Any:
     wanted = named(like)
     if any(name not in found or found[name].shape != array.shape for name, array in wanted.items()):
         raise damaged(file, ValueError("it holds other arrays"), ANEW)
-    leaves = [jnp.asarray(found[name]) for name in wanted]
+    leaves = [on_device(found[name]) for name in wanted]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 

@@ -24,7 +24,7 @@ from strang.sampling.exchange import Exchange, add_in_order
 from strang.sampling.record import CHAIN_AXES, TRACE_AXIS, Chain, Inputs, Program
 from strang.util.cores import devices_at_work
 from strang.util.errors import InputError, whole
-from strang.util.trees import Tree
+from strang.util.trees import Tree, on_device
 
 CHAINS, PARTS = "chains", "parts"
 COMMON = PartitionSpec()
@@ -92,11 +92,11 @@ class Runner:
     """
 
     def __init__(self, program: Program, inputs: Inputs, chain: Chain, shape: tuple[int, int], thin: int | None, trace):
-        self.thin = jnp.uint32(thin or 1)
+        self.thin = on_device(np.uint32(thin or 1))
         if prod(shape) == 1 and jax.process_count() == 1:
             self.mesh: Any = None
             self.step: Callable = partial(advance_alone, program)
-            self.inputs, self.chain, self.trace = inputs, chain, jax.tree.map(jnp.asarray, trace)
+            self.inputs, self.chain, self.trace = inputs, chain, jax.tree.map(on_device, trace)
             return
         self.mesh = Mesh(np.array(jax.devices()[: prod(shape)]).reshape(shape), (CHAINS, PARTS))
         self.step = compiled(replace(program, exchange=MeshExchange(*shape)), self.mesh)
@@ -128,7 +128,7 @@ class Runner:
         return () if self.trace is None and self.mesh is None else (self.trace, self.number(self.thin))
 
     def number(self, value) -> Any:
-        return jnp.uint32(value) if self.mesh is None else self.put(np.uint32(value), COMMON)
+        return on_device(np.uint32(value)) if self.mesh is None else self.put(np.uint32(value), COMMON)
 
     def here(self, tree: Tree) -> Tree:
         if self.mesh is None:

@@ -29,7 +29,7 @@ from strang.storage.manifest import MAX_SERIES_VALUES
 from strang.storage.store import Store
 from strang.util.errors import InputError, whole
 from strang.util.numbers import finite
-from strang.util.trees import Tree, mean, size
+from strang.util.trees import Tree, mean, on_device, size
 
 
 class RunWarning(UserWarning):
@@ -206,7 +206,7 @@ class Run:
     @property
     def own_settings(self) -> bool:
         """Whether chains differ by step size or by numbers of their dynamics."""
-        shape = jax.eval_shape(self.job.inputs.schedule, jnp.asarray(1.0)).shape
+        shape = jax.eval_shape(self.job.inputs.schedule, np.float32(1)).shape
         return self.job.program.grid or bool(shape)
 
     @property
@@ -217,7 +217,7 @@ class Run:
         first = max(0, int(inputs.burn_in) // self.job.thin - self.first_draw)
         chosen: Any = slice(first, None)
         numbers = self.job.thin * (self.first_draw + 1 + np.arange(first, count, dtype=float))
-        counts = counted((inputs.schedule, *schedules(inputs.dynamics).values()), jnp.asarray(numbers))
+        counts = counted((inputs.schedule, *schedules(inputs.dynamics).values()), on_device(numbers))
         if counts is not None:
             chosen = first + np.flatnonzero(np.asarray(counts))
         return jax.tree.map(lambda draws: np.swapaxes(draws[chosen], 0, 1), self.draws)

@@ -140,7 +140,7 @@ def check_memory(model, init, chains: int) -> None:
     position = init
     if is_start_function(init):
         try:
-            position = jax.eval_shape(init, jax.random.key(0))
+            position = jax.eval_shape(lambda: init(jax.random.key(0)))
         except Exception:  # which `starts` says better
             return
     bytes_each = sum(np.size(x) * np.dtype(getattr(x, "dtype", float)).itemsize for x in jax.tree.leaves(position))

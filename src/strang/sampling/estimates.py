@@ -14,7 +14,7 @@ from strang.sampling import averages
 from strang.sampling.job import Job, position_itself
 from strang.sampling.record import Chain
 from strang.schedule import sizes_at
-from strang.util.trees import Tree, names_of
+from strang.util.trees import Tree, flat_vector, names_of
 
 SHORT_SWEEP = 0.5  # periods of sweeps in units of the posterior's scale, up to which their bias is of order 2
 SURE = 1.645  # standard errors by which a bias may be larger than it was measured: 90 % of a normal's are within
@@ -114,7 +114,7 @@ def estimates(job: Job, chain: Chain, which: np.ndarray | None = None) -> Estima
     alive = alive if whole else np.ones_like(alive)  # of which all is NaN
     pieces = averages.pieces_of(chain.average, alive, shared=shares_noise(job))
     alone = "position" if job.program.average is position_itself else "average"
-    names = names_of(jax.tree.map(lambda total: total[0], chain.average.total["average"]), alone)
+    names = names_of(jax.tree.map(lambda total: np.asarray(total)[0], chain.average.total["average"]), alone)
     labels = getattr(job.program.model, "labels", {})
     names = [labels.get(name, name) for name in names]
     rows, weights = flat(pieces), pieces["weight"]
@@ -184,8 +184,3 @@ def flat(pieces: Tree) -> dict[str, np.ndarray]:
         for name in ("average", "square")
         if name in pieces
     }
-
-
-def flat_vector(tree: Tree) -> np.ndarray:
-    """All numbers of a tree."""
-    return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(tree)])

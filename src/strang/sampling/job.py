@@ -5,11 +5,10 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from strang.sampling.record import Chain, Inputs, Program, averaging, positions_of
-from strang.util.trees import Tree
+from strang.util.trees import Tree, on_device
 
 TRACE_BYTES = 1 << 24  # what the thinned positions of a block may take
 
@@ -46,7 +45,7 @@ def trace_length(job: Job) -> int:
 def empty_trace(job: Job) -> Tree:
     """Room for the thinned positions of a block."""
     draws = trace_length(job)
-    return jax.tree.map(lambda x: jnp.zeros((draws, *x.shape), x.dtype), like_draw(job))
+    return jax.tree.map(lambda x: on_device(np.zeros((draws, *x.shape), x.dtype)), like_draw(job))
 
 
 def like_draw(job: Job) -> Tree:

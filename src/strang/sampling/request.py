@@ -35,7 +35,7 @@ from strang.sampling.starts import check_starts, first_positions, looked_through
 from strang.schedule import as_schedule, probe
 from strang.util import random
 from strang.util.errors import InputError, whole
-from strang.util.trees import Tree, size, zeros
+from strang.util.trees import Tree, on_device, size, zeros
 
 MAX_STEPS = 2**32 - 1  # their numbers are 32-bit integers
 MAX_SQUARED = 4096  # numbers of an average of which variances are kept too
@@ -85,8 +85,8 @@ def prepare(
     dynamics, grid = spread_over_chains(dynamics, chains, steps)
     check_memory(model, init, chains)
     keys = random.chain_keys(seed, chains)
-    positions = first_positions(model, init, keys) if starts is None else jax.tree.map(jnp.asarray, starts)
-    position = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), positions)
+    positions = first_positions(model, init, keys) if starts is None else jax.tree.map(on_device, starts)
+    position = jax.tree.map(lambda x: on_device(np.asarray(x)[0]), positions)
     if hasattr(dynamics, "check"):
         dynamics.check(step, float(probe(schedule, steps).max()))
     check_known_noise(dynamics, data, position, grid)
@@ -108,7 +108,7 @@ def prepare(
     shared = estimator.prepare(model, data, position, progress)
     reference = reference_of(average, natural_now(model, position) if hasattr(model, "constrain") else position)
     centre = position if change is None else zeros(position)
-    counts = jnp.asarray(np.uint32(burn_in)), jnp.asarray(np.int32(parts))
+    counts = on_device(np.uint32(burn_in)), on_device(np.int32(parts))
     inputs = Inputs(data, dynamics, schedule, shared, counts[0], change, centre, reference, counts[1], bound)
     chain = jax.block_until_ready(begin(program, inputs, keys, positions))
     data.check()
@@ -147,7 +147,7 @@ def spread_over_chains(dynamics, chains: int, steps: int = MAX_STEPS):
         if any(np.asarray(leaf).dtype.kind not in "fiu" for leaf in jax.tree.leaves(value)):
             raise InputError(f"{name} is {value!r}; it must be a number, or one for each coordinate.")
     grid = any(np.ndim(value) for value in single.values())
-    dynamics = jax.tree.map(lambda x: jnp.asarray(x, float), dynamics)
+    dynamics = jax.tree.map(lambda x: on_device(np.asarray(x, jnp.result_type(float))), dynamics)
     if grid:
         each = {name: jnp.broadcast_to(jnp.asarray(value, float), (chains,)) for name, value in single.items()}
         for name, value in numbers(dynamics, PER_COORDINATE).items():
@@ -173,7 +173,7 @@ def unbound(average: Any) -> tuple[Any, tuple]:
     arrays = isinstance(average, jax.tree_util.Partial) and not average.keywords
     if not arrays or not all(isinstance(x, np.ndarray | jax.Array) for x in jax.tree.leaves(average.args)):
         return average, ()
-    return average.func, jax.tree.map(jnp.asarray, average.args)
+    return average.func, jax.tree.map(on_device, average.args)
 
 
 @partial(jax.jit, static_argnums=0)

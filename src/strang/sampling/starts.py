@@ -14,7 +14,7 @@ from strang.models.base import is_start_function
 from strang.models.constraints import check_way_back
 from strang.util import random
 from strang.util.errors import InputError, first_line
-from strang.util.trees import Tree, alike, scale
+from strang.util.trees import Tree, alike, on_device, scale
 
 SPREAD, NEIGHBOURS = 240, 60  # rows over which a model is looked at, and neighbours among them
 LOOKED_AT = 1024  # rows whose likelihood is computed at the starts
@@ -43,7 +43,7 @@ def first_positions(model, init, keys) -> Tree:
                 "position, or a function of one jax.random key."
             ) from error
     else:
-        positions = jax.tree.map(lambda x: jnp.asarray(np.broadcast_to(x, (chains, *x.shape))), floats(init))
+        positions = jax.tree.map(lambda x: on_device(np.broadcast_to(x, (chains, *x.shape))), floats(init))
     if not all(np.isfinite(np.asarray(leaf, float)).all() for leaf in jax.tree.leaves(positions)):
         raise InputError("a start is not finite; init must give finite numbers.")
     if not hasattr(model, "unconstrain"):
@@ -87,7 +87,7 @@ def floats(position: Tree) -> Tree:
                 f"a start has dtype {dtype}{where}, in which small steps are rounded to nothing; write "
                 "init.astype('float32'), and convert inside the model if it should compute in less."
             )
-    return jax.tree.map(jnp.asarray, position)
+    return jax.tree.map(on_device, position)
 
 
 def chains_in(init, model) -> int | None:
@@ -98,7 +98,7 @@ def chains_in(init, model) -> int | None:
     like = model.init
     if is_start_function(like):
         try:
-            like = jax.eval_shape(like, jax.random.key(0))
+            like = jax.eval_shape(lambda start=like: start(jax.random.key(0)))
         except Exception:  # which `first_positions` says better
             return None
     given, own = (jax.tree.leaves(tree) for tree in (init, like))

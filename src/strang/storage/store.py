@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from strang.parallel import processes
@@ -26,7 +25,7 @@ from strang.storage.manifest import check_about, check_same, checksum, parts_in,
 from strang.storage.series import drop_lines_after, line_of
 from strang.util.errors import InputError, whole
 from strang.util.files import damaged, hold, read_npz, replace_file, temporaries, write_npz
-from strang.util.trees import Tree
+from strang.util.trees import Tree, on_device
 
 SAVE_SECONDS = 10.0  # between saves where no number of steps is given
 FILES = ("spec.json", "chain.npz", "series.jsonl", "index.html")  # of every run
@@ -197,7 +196,7 @@ def load_chain(path: Path, like: Chain) -> Chain:
                 raise ValueError(f"{name} has shape {array.shape} and dtype {array.dtype}")
     except (ValueError, TypeError) as error:
         raise damaged(path, error, BEGIN_ANEW) from None
-    return jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(arrays[name]) for name in wanted])
+    return jax.tree.unflatten(jax.tree.structure(like), [on_device(arrays[name]) for name in wanted])
 
 
 def sums_of(arrays: dict[str, np.ndarray]) -> dict[str, int]:

@@ -18,7 +18,7 @@ from jax.flatten_util import ravel_pytree
 from strang.data.batches import Data
 from strang.gradients.estimators import ControlVariate
 from strang.util import random
-from strang.util.trees import Tree, size
+from strang.util.trees import Tree, on_device, size
 
 FRICTION = 1.0
 LONGEST_STEP = 0.5  # in coordinates of unit curvature, before pilot runs say otherwise
@@ -65,7 +65,7 @@ def measure_noise(model, data: Data, coordinates, mode: Tree, seed: int, gradien
     estimator = gradient if isinstance(gradient, ControlVariate) else ControlVariate()
     times = min(8, max(1, size(mode) // MORE_NOISE))
 
-    found = measured(model, estimator, times, keys, coordinates, jax.tree.map(jnp.asarray, mode), data)
+    found = measured(model, estimator, times, keys, coordinates, jax.tree.map(on_device, mode), data)
     data.check()
     plain, reduced = (float(np.asarray(x, float).mean(0).max()) * float(data.size) ** 2 for x in found)
     return Noise(plain, reduced)

@@ -17,7 +17,7 @@ from strang.gradients.mode import Curved, Newton, find_mode
 from strang.models.base import log_likelihoods
 from strang.util import random
 from strang.util.errors import InputError
-from strang.util.trees import Tree, size
+from strang.util.trees import Tree, flat_vector, on_device, size
 
 FULL_NUMBERS = 3e7  # rows times squared coordinates up to which second derivatives are those of all rows
 ROWS_PER_COORDINATE, LEAST_ROWS = 100, 4000  # of the sample of rows that they are taken from otherwise
@@ -87,7 +87,7 @@ def explore(model, data: Data, starts: list[Tree], seed: int, *, dense: bool, pr
     newton, start, dear = Newton(few, rows, starts[0]), starts[0], rows.size * dimension**2 > TOO_DEAR
     if dear:  # gradients are far cheaper than a matrix of second derivatives, and lead near the mode
         settings: dict[str, Any] = {"iterations": 200, "tolerance": 1e-4, "progress": progress, "what": "the mode"}
-        start = find_mode(few, rows, jax.tree.map(jnp.asarray, start), **settings)
+        start = find_mode(few, rows, jax.tree.map(on_device, start), **settings)
     best = newton.search(start, progress=progress)
     found = [best, *([] if dear else other_modes(newton, best, starts[1:], seed))]
     best = min(found, key=lambda each: each.value)
@@ -121,9 +121,9 @@ def some_rows(data: Data, count: int, seed: int) -> Data:
 
 def check_gradients(model, data: Data, start: Tree) -> None:
     """The gradient must be finite at the start, row by row."""
-    total = jax.jit(full_gradient, static_argnums=0)(model, data, start, jnp.zeros(2, jnp.uint32))
+    total = jax.jit(full_gradient, static_argnums=0)(model, data, start, np.zeros(2, np.uint32))
     data.check()
-    if all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(total)):
+    if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(total)):
         return
     finite = rows_with_finite_gradients(model, data, start)
     bad = np.flatnonzero(~finite)
@@ -137,7 +137,7 @@ def check_gradients(model, data: Data, start: Tree) -> None:
 
 def other_modes(newton: Newton, best: Curved, starts: list[Tree], seed: int) -> list[Curved]:
     """The modes that are found from elsewhere; searches that lead nowhere are left out."""
-    vector = np.asarray(ravel_pytree(best.position)[0], float)
+    vector = flat_vector(best.position)
     curvature = np.abs(np.diag(best.hessian))
     scale = np.where(curvature > 0, curvature, 1.0) ** -0.5
     rng, work = np.random.default_rng(seed), newton.data.size * len(vector) ** 2
@@ -163,8 +163,10 @@ def distinct_modes(
     def log_mass(each: Curved) -> float:
         return -each.value - np.linalg.slogdet(each.hessian)[1] / 2
 
+    inverse = jax.jit(coordinates.inverse)
+
     def place(each: Curved) -> np.ndarray:
-        return np.asarray(ravel_pytree(coordinates.inverse(jax.tree.map(jnp.asarray, each.position)))[0], float)
+        return flat_vector(inverse(each.position))
 
     kept: list[tuple[float, np.ndarray, Curved]] = []
     for each in found:
@@ -196,11 +198,11 @@ def scaled_by_rise(newton: Newton, best: Curved, coordinates: Dense | Diagonal) 
         steps = np.asarray(coordinates.factor, float)[:, :count].T  # its columns begin with the flattest directions
         places = np.arange(count)
     else:
-        scales = np.asarray(ravel_pytree(coordinates.scale)[0], float)
+        scales = flat_vector(coordinates.scale)
         places = np.argsort(-scales)[:count]
         steps = np.diag(scales)[places]
     with jax.enable_x64():
-        centre = np.asarray(ravel_pytree(best.position)[0], float)
+        centre = flat_vector(best.position)
         lowest = float(newton.potential(centre, newton.data))
 
         def rise(step: np.ndarray) -> float:

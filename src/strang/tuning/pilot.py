@@ -108,7 +108,7 @@ class Pilot:
         while int(chain.step) < stop:
             upto = min(stop, int(chain.step) + each * room)
             count = (upto - int(chain.step)) // each
-            chain, trace = advance_alone(job.program, job.inputs, chain, jnp.uint32(upto), trace, jnp.uint32(each))
+            chain, trace = advance_alone(job.program, job.inputs, chain, np.uint32(upto), trace, np.uint32(each))
             jax.block_until_ready(chain)
             job.inputs.data.check()
             if thin:
@@ -145,12 +145,18 @@ def improved_blocks(coordinates: Blocks, draws: np.ndarray, effective: float) ->
 
 def last_positions(job: Job, chain: Chain) -> Tree:
     """Where the chains are, before coordinates."""
-    return jax.vmap(job.inputs.coordinates)(chain.state.position)
+    return positions_of(job.inputs.coordinates, chain.state.position)
+
+
+@jax.jit
+def positions_of(coordinates, z: Tree) -> Tree:
+    """The positions of chains from their coordinates."""
+    return jax.vmap(coordinates)(z)
 
 
 def first(count: int, tree: Tree) -> Tree:
-    """So many entries of arrays."""
-    return jax.tree.map(lambda x: x[:count], tree)
+    """So many entries of arrays, cut on the host: cuts of each length would be programs of their own."""
+    return jax.tree.map(lambda x: np.asarray(x)[:count], tree)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -30,7 +30,7 @@ from strang.util import random
 from strang.util.errors import InputError, choose, whole
 from strang.util.front_door import front_door
 from strang.util.progress import bar
-from strang.util.trees import Tree, size
+from strang.util.trees import Tree, on_device, size
 
 CHAINS, COUPLED = 16, 4
 ERROR = 0.01  # posterior standard deviations
@@ -215,13 +215,13 @@ def tune(
     check_tunable(model, data, chosen, gradient)
     starts = starts_of(model, init, seed)
     check_model(model, data, starts[0])
-    check_starts(model, data, jax.tree.map(lambda x: jnp.asarray(x)[None], starts[0]))
+    check_starts(model, data, jax.tree.map(lambda x: on_device(np.asarray(x)[None]), starts[0]))
     word = integrator or (WORD if isinstance(chosen, SGHMC) else chosen.default_integrator)
     if coordinates in (None, "dense", "diagonal"):
         place = explore(model, data, starts, seed, dense=coordinates != "diagonal", progress=progress)
     else:
         place = given_coordinates(model, data, coordinates, starts[0])
-    mode = jax.tree.map(jnp.asarray, place.mode)
+    mode = jax.tree.map(on_device, place.mode)
     seen = natural_now(model, mode) if hasattr(model, "constrain") else mode
     noise, table = choose_gradient(model, data, place, gradient, error, step_size, seed)
     best = table[0]
@@ -299,8 +299,8 @@ def check_tunable(model, data: Data, dynamics, gradient) -> None:
 def starts_of(model, init, seed: int) -> list[Tree]:
     """Positions from which the mode is sought: several, where they are drawn at random."""
     count = chains_in(init, model) or 4
-    positions = first_positions(model, init, random.chain_keys(seed, count))
-    starts = [jax.tree.map(lambda x, k=k: np.asarray(x[k]), positions) for k in range(min(count, 4))]
+    positions = jax.tree.map(np.asarray, first_positions(model, init, random.chain_keys(seed, count)))
+    starts = [jax.tree.map(lambda x, k=k: x[k], positions) for k in range(min(count, 4))]
     first = jax.tree.leaves(starts[0])
     return [
         starts[0],
@@ -314,7 +314,7 @@ def given_coordinates(model, data: Data, coordinates: Any, start: Tree) -> Lands
         raise InputError("a step size belongs to coordinates: write step_size and steps too, or another coordinates=.")
     if isinstance(coordinates, str):
         raise choose("coordinates", coordinates, ("dense", "diagonal", "none"))
-    start = jax.tree.map(jnp.asarray, start)
+    start = jax.tree.map(on_device, start)
     change, own = make_coordinates(coordinates, model, data, jax.tree.map(lambda x: x[None], start), None)
     if own:
         raise InputError("each chain has coordinates of its own: write dynamics, step_size and steps too.")
@@ -352,7 +352,7 @@ def choose_gradient(
 
 def finite_starts(model, data: Data, place: Landscape, keys) -> Tree:
     """Starts about the mode, scattered more widely than a normal posterior would be, as far as U is finite there."""
-    like = jax.tree.map(jnp.asarray, place.mode)
+    like = jax.tree.map(on_device, place.mode)
     rows = first_rows(data)
     positions = about(place, scattered(place.coordinates, like, keys, SCATTER))
     for scatter in (SCATTER / 2, SCATTER / 4, SCATTER / 8, 0.0):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from strang.util.trees import Tree
+from strang.util.trees import Tree, on_device
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 # The inverse error function's, of M. Giles, "Approximating the erfinv function" (2010), from the highest power down.
@@ -75,7 +75,7 @@ def chain_keys(seed: int, chains: int) -> Keys:
 
     own = folded(root[None], np.arange(chains, dtype=np.uint32))
     purposes = np.arange(len(Keys._fields), dtype=np.uint32)[:, None]
-    return Keys(*map(jnp.asarray, folded(own, np.broadcast_to(purposes, (len(Keys._fields), chains)))))
+    return Keys(*map(on_device, folded(own, np.broadcast_to(purposes, (len(Keys._fields), chains)))))
 
 
 def jax_key(key):

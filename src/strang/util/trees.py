@@ -15,6 +15,28 @@ multiply = partial(jax.tree.map, jnp.multiply)  # coordinate by coordinate
 zeros = partial(jax.tree.map, jnp.zeros_like)
 
 
+def on_device(x) -> jax.Array:
+    """An array of the host on the device, without the program that `jnp.asarray` compiles for each of its shapes. It is
+    a copy: a device that is a CPU would else share memory with what it is given.
+
+    >>> host = np.zeros(1024, np.float32)
+    >>> there = on_device(host)
+    >>> host[0] = 1
+    >>> float(there[0])
+    0.0
+    """
+    return jax.device_put(np.array(x)) if isinstance(x, np.ndarray | np.generic) else jnp.asarray(x)
+
+
+def flat_vector(tree: Tree) -> np.ndarray:
+    """All numbers of a tree, on the host and in double precision.
+
+    >>> flat_vector({"a": 1.0, "b": [2.0, 3.0]})
+    array([1., 2., 3.])
+    """
+    return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(tree)])
+
+
 def cast(number, like):
     """Converts a number to the dtype of `like`, so that a float64 step size does not promote a float32 position."""
     return jnp.asarray(number).astype(like.dtype)
