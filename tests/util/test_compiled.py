@@ -16,9 +16,17 @@ print(jax.config.jax_compilation_cache_dir)
 """
 
 
-def run(**environment) -> str:
+FOLDER = """
+import jax
+from strang.util.compiled import keep_on_disk
+keep_on_disk()
+print(jax.config.jax_compilation_cache_dir)
+"""
+
+
+def run(code=CODE, **environment) -> str:
     own = {name: value for name, value in os.environ.items() if not name.startswith(("STRANG_", "JAX_COMP"))}
-    command = [sys.executable, "-c", CODE]
+    command = [sys.executable, "-c", code]
     return subprocess.run(
         command, env={**own, **environment}, capture_output=True, text=True, check=True
     ).stdout.strip()
@@ -34,11 +42,11 @@ def test_the_next_process_finds_what_was_compiled(tmp_path):
 
 
 def test_it_can_be_elsewhere_or_off_and_leaves_jaxs_own(tmp_path):
-    assert run(STRANG_COMPILED="off", XDG_CACHE_HOME=str(tmp_path)) == "None"
-    assert run(STRANG_COMPILED=str(tmp_path / "here")).startswith(str(tmp_path / "here"))
-    assert run(JAX_COMPILATION_CACHE_DIR=str(tmp_path / "own")) == str(tmp_path / "own")
+    assert run(FOLDER, STRANG_COMPILED="off", XDG_CACHE_HOME=str(tmp_path)) == "None"
+    assert run(FOLDER, STRANG_COMPILED=str(tmp_path / "here")).startswith(str(tmp_path / "here"))
+    assert run(FOLDER, JAX_COMPILATION_CACHE_DIR=str(tmp_path / "own")) == str(tmp_path / "own")
     (tmp_path / "file").write_text("")
-    assert run(STRANG_COMPILED=str(tmp_path / "file")) == "None"  # where nothing can be kept
+    assert run(STRANG_COMPILED=str(tmp_path / "file")) == "None"  # where nothing can be kept, and yet a run ends
 
 
 def test_what_was_used_longest_ago_is_deleted(tmp_path, monkeypatch):

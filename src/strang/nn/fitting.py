@@ -110,7 +110,7 @@ def fit_network(net: Net, rows: tuple[np.ndarray, np.ndarray], settings: Setting
     draws = merged_draws(legs)
     if jax.tree.leaves(draws)[0].shape[1] == 0:
         raise InputError("the time was up before the first draw; write more seconds, or fewer steps.")
-    if settings.temperature is None and not choice.losses:
+    if settings.temperature is None and choice.temperature == TEMPERATURES[0]:
         choice = choice._replace(sharpness=left_out_in_turn(net, flattened(draws), *rows))
     return Fitted(
         draws=draws,

@@ -1,4 +1,4 @@
-"""The temperature of classes, chosen by pilot chains on rows that nothing has learnt from, and their sharpness.
+"""The temperature of classes, chosen by pilot chains on rows that nothing has learnt from.
 
 Labels of curated data are surer than one label per row says, and then the posterior (T = 1) is less sure than it should
 be; noisy labels ask for the posterior itself. Other rows can tell.
@@ -16,7 +16,6 @@ from strang.calibration.scores import nll
 from strang.nn.network import Net
 from strang.nn.predictive import Code, as_single, mixtures, probabilities
 from strang.nn.sampling import BOILING, SHORTEST_LEG, Plan, Probe, data_of, hot_chains, sample, settle
-from strang.nn.sharpness import on_held_out
 from strang.util.trees import Tree
 
 TEMPERATURES = (1.0, 0.1, 0.01)  # the posterior, and those for clean labels
@@ -30,13 +29,13 @@ class Choice(NamedTuple):
 
     Attributes:
         temperature: of the posterior.
-        sharpness: the power that forecast probabilities are taken to.
         losses: the negative log likelihood per held-out row of each temperature that pilot chains tried.
+        sharpness: the power that forecast probabilities are taken to.
     """
 
     temperature: float
-    sharpness: float = 1.0
     losses: dict[float, float] = {}  # noqa: RUF012
+    sharpness: float = 1.0
 
 
 def choose(
@@ -63,7 +62,7 @@ def choose(
         progress: whether to show a progress bar; None: on a terminal.
 
     Returns:
-        The temperature, the sharpness of its forecasts, and the negative log likelihood per held-out row of each.
+        The temperature, and the negative log likelihood per held-out row of each.
     """
     data = data_of(learnt, None)
     count = len(jax.tree.leaves(starts)[0])
@@ -89,8 +88,7 @@ def choose(
     best = TEMPERATURES[-1]
     for warmer in TEMPERATURES[-2::-1]:
         best = warmer if clearly_less(losses[warmer], losses[best]) else best
-    sharp = on_held_out(net, draws[best], *judged) if np.isfinite(losses[best]).all() else 1.0
-    return Choice(best, sharp, {temperature: float(np.mean(loss)) for temperature, loss in losses.items()})
+    return Choice(best, {temperature: float(np.mean(loss)) for temperature, loss in losses.items()})
 
 
 def held_out_losses(net: Net, draws: Tree, x: np.ndarray, y: np.ndarray) -> np.ndarray:

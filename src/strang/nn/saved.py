@@ -62,7 +62,7 @@ class Folder:
         found = read_npz(file, ANEW)
         try:
             losses = dict(zip(found["temperatures"].tolist(), found["losses"].tolist(), strict=True))
-            return Choice(float(found["chosen"]), float(found["sharpness"]), losses)
+            return Choice(float(found["chosen"]), losses)
         except (KeyError, TypeError, ValueError) as error:
             raise damaged(file, error, ANEW) from None
 
@@ -70,8 +70,7 @@ class Folder:
         """Keep what pilot chains chose."""
         losses = choice.losses
         columns = {"temperatures": np.array(list(losses)), "losses": np.array(list(losses.values()))}
-        chosen = {"chosen": np.asarray(choice.temperature), "sharpness": np.asarray(choice.sharpness)}
-        write_npz(self.path / "choice.npz", {**chosen, **columns})
+        write_npz(self.path / "choice.npz", {"chosen": np.asarray(choice.temperature), **columns})
 
     def chains(self, leg: int) -> Path:
         """The folder of the run that is a leg of the averaged part; the first is leg 0."""

@@ -2,9 +2,10 @@
 the forecasts have not learnt from. An average over draws of several chains, each of them calibrated, is less sure than
 it should be.
 
-Such rows are held out from pilot chains. Or, at the posterior's own temperature, every row is left out of its own
-forecast, by weights: a draw counts the less, the more likely it makes the row's class. The largest weights are smoothed
-(Vehtari, Simpson, Gelman, Yao & Gabry 2024).
+At the posterior's own temperature, every row is such a row, if it is left out of its own forecast, by weights: a draw
+counts the less, the more likely it makes the row's class. The largest weights are smoothed (Vehtari, Simpson, Gelman,
+Yao & Gabry 2024). At lower temperatures there are no such weights, and the temperature itself has been chosen for how
+sure its forecasts are.
 """
 
 from typing import Any
@@ -13,18 +14,13 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from strang.nn.network import Net
-from strang.nn.predictive import Code, as_single, blocks, chances_of, mean_probabilities, probabilities, sharpened
+from strang.nn.predictive import Code, as_single, blocks, chances_of, mean_probabilities, sharpened
 from strang.util.errors import need
 from strang.util.trees import Tree
 
 SPREAD, MOST = 0.2, 2.0  # of its logarithm: how far few rows can move it, and its bounds
 MOST_LEFT_OUT = 8192  # rows that are left out in turn, by which it is known to 0.02
 ALIKE, SHORTEST_TAIL = 1e-3, 5  # logarithms of weights that differ by less, or are fewer, are not smoothed
-
-
-def on_held_out(net: Net, draws: Tree, x: np.ndarray, y: np.ndarray) -> float:
-    """The sharpness for these rows, which draws have not learnt from; near 1 where they are few."""
-    return best_power(probabilities(Code(net.outputs, net.output), draws, x, as_single), y)
 
 
 def left_out_in_turn(net: Net, draws: Tree, x: Any, y: np.ndarray) -> float:
