@@ -58,6 +58,15 @@ def test_what_was_used_longest_ago_is_deleted(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "3"]
 
 
+def test_a_folder_is_trimmed_once_per_hour(tmp_path):
+    stamp = tmp_path / "trimmed"
+    assert compiled.is_due(stamp)
+    assert not compiled.is_due(stamp)
+    os.utime(stamp, (0, 0))
+    assert compiled.is_due(stamp)
+    assert not compiled.is_due(stamp)
+
+
 def test_compiled_code_is_forgotten_before_a_process_has_no_room_for_more(tmp_path, monkeypatch):
     monkeypatch.setattr(compiled, "MAPPED", tmp_path / "maps")
     monkeypatch.setattr(compiled, "LIMIT", tmp_path / "most")

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 MOST = 1 << 29  # bytes; above it what was used longest ago is deleted
+SELDOM_TRIMMED = 3600.0  # seconds between two looks at the sizes of all files, which are thousands
 MAPPED, LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")  # a process's pieces of memory, on Linux
 FULL = 0.6  # of the pieces that a process may have, beyond which compiled code is forgotten
 SELDOM = 2.0  # seconds between two looks at the pieces: to read them all may take as long as a small run
@@ -56,7 +57,8 @@ def keep_on_disk() -> None:
     folder = base / machine()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        trim(folder)
+        if is_due(folder / "trimmed"):
+            trim(folder)
         if not os.access(folder, os.W_OK):
             return
     except OSError:  # a home that cannot be written to: then everything is compiled anew
@@ -79,6 +81,14 @@ def machine() -> str:
     except (OSError, StopIteration):
         about = platform.processor()
     return f"{platform.machine()}-{hashlib.sha256(about.encode()).hexdigest()[:12]}"
+
+
+def is_due(stamp: Path) -> bool:
+    """Whether no process has trimmed a folder for long; this one then does."""
+    due = not stamp.exists() or time.time() - stamp.stat().st_mtime > SELDOM_TRIMMED
+    if due:
+        stamp.touch()
+    return due
 
 
 def trim(folder: Path) -> None:
