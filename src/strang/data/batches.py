@@ -14,7 +14,7 @@ from strang.data.loader import Loader
 from strang.data.orders import BatchOrder, Stream, make_order
 from strang.data.source import Remote, Source, check_numbers
 from strang.util.errors import InputError
-from strang.util.trees import Tree, spread
+from strang.util.trees import Tree, on_device, spread
 
 
 class Batch(NamedTuple):
@@ -272,4 +272,4 @@ def as_used(leaf) -> jax.Array:
     native = array.dtype.newbyteorder("=")
     dtype = jax.dtypes.canonicalize_dtype(min(native, np.dtype(float)) if native.kind == "f" else native)
     check_numbers(array, dtype, "a data array", 0)
-    return jnp.asarray(leaf if isinstance(leaf, jax.Array) else array.astype(dtype, copy=False))
+    return on_device(leaf if isinstance(leaf, jax.Array) else array.astype(dtype, copy=False))

@@ -252,7 +252,7 @@ def living(chain: Chain) -> list[int]:
 
 def parameters(chain: Chain, k: int) -> dict[str, np.ndarray]:
     """The position of chain k."""
-    return {name: np.asarray(value[k]) for name, value in chain.state.position.items()}
+    return {name: np.asarray(value)[k] for name, value in chain.state.position.items()}
 
 
 def quick_score(position: dict[str, np.ndarray], held_out: np.ndarray, seed: int) -> float | None:

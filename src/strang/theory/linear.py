@@ -54,7 +54,7 @@ def linearise(step: Any, dynamics: Any, precision: float, h: Any) -> Linear:
     with jax.enable_x64(True):
         h = np.asarray(h, complex if np.iscomplexobj(h) else float)
         chunks = np.resize(h, (max(1, -(-h.size // CHUNK)), CHUNK))  # the last one filled up
-        maps = [_maps(step, dynamics, jnp.asarray(precision, h.dtype), jnp.asarray(chunk)) for chunk in chunks]
+        maps = [_maps(step, dynamics, np.asarray(precision, h.dtype), chunk) for chunk in chunks]
         joined = (np.concatenate(parts)[: h.size] for parts in zip(*maps, strict=True))
         return Linear(*(part.reshape(h.shape + part.shape[1:]) for part in joined))
 

@@ -13,11 +13,12 @@ add = partial(jax.tree.map, jnp.add)
 subtract = partial(jax.tree.map, jnp.subtract)
 multiply = partial(jax.tree.map, jnp.multiply)  # coordinate by coordinate
 zeros = partial(jax.tree.map, jnp.zeros_like)
+LARGE = 1 << 24  # bytes of which another copy takes longer than to compile a program
 
 
 def on_device(x) -> jax.Array:
-    """An array of the host on the device, without the program that `jnp.asarray` compiles for each of its shapes. It is
-    a copy: a device that is a CPU would else share memory with what it is given.
+    """An array of the host on the device; unless it is large, without the program that `jnp.asarray` compiles for each
+    of its shapes. It is a copy: a device that is a CPU would else share memory with what it is given.
 
     >>> host = np.zeros(1024, np.float32)
     >>> there = on_device(host)
@@ -25,7 +26,8 @@ def on_device(x) -> jax.Array:
     >>> float(there[0])
     0.0
     """
-    return jax.device_put(np.array(x)) if isinstance(x, np.ndarray | np.generic) else jnp.asarray(x)
+    small = isinstance(x, np.ndarray | np.generic) and x.nbytes < LARGE
+    return jax.device_put(np.array(x)) if small else jnp.asarray(x)
 
 
 def flat_vector(tree: Tree) -> np.ndarray:
