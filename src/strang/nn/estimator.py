@@ -224,7 +224,7 @@ class BNNClassifier(ClassifierMixin, _BNN):
 
     def predict_proba(self, X):
         """The probability of each class, for each row: the average over draws, to the power `settings_["sharpness"]`;
-        it is 1 if a temperature was given."""
+        it is 1 at temperatures below 1, and if a temperature was given."""
         return sharpened(probabilities(*self._forecast(X)), self._fitted.choice.sharpness)
 
     def predict_log_proba(self, X):
