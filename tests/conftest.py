@@ -16,13 +16,14 @@ if version("jaxlib").startswith("0.10."):
     os.environ.setdefault("XLA_FLAGS", flags)
 # LLVM would take half of what is left, to make programs fast that run for a moment; operations are the same without.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-# Processes of the tests share what they compile, and the next time begins with it; a user's own folder is left alone.
-os.environ.setdefault("STRANG_COMPILED", str(Path(__file__).resolve().parent.parent / ".compiled"))
+from strang.util.compiled import keep_compiled_code, user_folder
+
+# Processes of the tests share what they compile, and the next time begins with it, also in another checkout: that takes
+# a quarter less time. What a user keeps is left alone.
+os.environ.setdefault("STRANG_COMPILED", str(user_folder() / "compiled-by-tests"))
 
 import jax
 import numpy as np
-
-from strang.util.compiled import keep_compiled_code
 
 keep_compiled_code()  # also for tests that do not come in by the front door
 
