@@ -418,6 +418,9 @@ def draw_order(found, slopes, path: str) -> None:
             most, place, text, color="0.4", ha="right", va="center", fontsize=8, transform=axes.get_xaxis_transform()
         )
     axes.set(xscale="log", yscale="log", xlabel="step size h", ylabel="change of probabilities from h to 2h (rms)")
+    sizes = sorted({row["h"] for row in found})
+    axes.set_xticks(sizes, [f"{h:.2g}" for h in sizes])
+    axes.set_xticks([], minor=True)
     axes.legend(fontsize=8)
     fig.savefig(path, dpi=150)
 
