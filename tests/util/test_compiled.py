@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 import jax
 
@@ -70,7 +71,7 @@ def test_a_folder_is_trimmed_once_per_hour(tmp_path):
 def test_compiled_code_is_forgotten_before_a_process_has_no_room_for_more(tmp_path, monkeypatch):
     monkeypatch.setattr(compiled, "MAPPED", tmp_path / "maps")
     monkeypatch.setattr(compiled, "LIMIT", tmp_path / "most")
-    monkeypatch.setattr(compiled, "SELDOM", 0.0)
+    monkeypatch.setattr(compiled, "LOOK_SECONDS", 0.0)
     assert not compiled.nearly_full()  # where the system does not tell
     (tmp_path / "most").write_text("10\n")
     twice = jax.jit(lambda x: 2 * x)
@@ -85,12 +86,13 @@ def test_looking_for_room_is_seldom(tmp_path, monkeypatch):
     (tmp_path / "maps").write_text("piece\n" * 7)
     (tmp_path / "most").write_text("10\n")
     monkeypatch.setattr(compiled, "LIMIT", tmp_path / "most")
-    compiled.keep_compiled_code()
     monkeypatch.setattr(compiled, "MAPPED", tmp_path / "maps")
+    monkeypatch.setattr(compiled, "LOOK_SECONDS", 1e6)
+    monkeypatch.setattr(compiled, "_looked", time.monotonic())
     twice = jax.jit(lambda x: 2 * x)
     twice(1.0)
     compiled.keep_compiled_code()
     assert twice._cache_size() == 1
-    monkeypatch.setattr(compiled, "SELDOM", 0.0)
+    monkeypatch.setattr(compiled, "LOOK_SECONDS", 0.0)
     compiled.keep_compiled_code()
     assert twice._cache_size() == 0

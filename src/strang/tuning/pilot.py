@@ -145,12 +145,12 @@ def improved_blocks(coordinates: Blocks, draws: np.ndarray, effective: float) ->
 
 def last_positions(job: Job, chain: Chain) -> Tree:
     """Where the chains are, before coordinates."""
-    return positions_of(job.inputs.coordinates, chain.state.position)
+    return in_model(job.inputs.coordinates, chain.state.position)
 
 
 @jax.jit
-def positions_of(coordinates, z: Tree) -> Tree:
-    """The positions of chains from their coordinates."""
+def in_model(coordinates, z: Tree) -> Tree:
+    """The positions of the model at which chains are, from their coordinates; the way back is `in_coordinates`."""
     return jax.vmap(coordinates)(z)
 
 

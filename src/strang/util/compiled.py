@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 
 MOST = 1 << 29  # bytes; above it what was used longest ago is deleted
-SELDOM_TRIMMED = 3600.0  # seconds between two looks at the sizes of all files, which are thousands
+TRIM_SECONDS = 3600.0  # seconds between two looks at the sizes of all files, which are thousands
 MAPPED, LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")  # a process's pieces of memory, on Linux
 FULL = 0.6  # of the pieces that a process may have, beyond which compiled code is forgotten
-SELDOM = 2.0  # seconds between two looks at the pieces: to read them all may take as long as a small run
+LOOK_SECONDS = 2.0  # seconds between two looks at the pieces: to read them all may take as long as a small run
 
 
 _looked = float("-inf")  # when there was a look at the pieces
@@ -28,7 +28,7 @@ def keep_compiled_code() -> None:
     global _looked
     keep_on_disk()
     now = time.monotonic()
-    if now - _looked < SELDOM:
+    if now - _looked < LOOK_SECONDS:
         return
     _looked = now
     if nearly_full():
@@ -85,7 +85,7 @@ def machine() -> str:
 
 def is_due(stamp: Path) -> bool:
     """Whether no process has trimmed a folder for long; this one then does."""
-    due = not stamp.exists() or time.time() - stamp.stat().st_mtime > SELDOM_TRIMMED
+    due = not stamp.exists() or time.time() - stamp.stat().st_mtime > TRIM_SECONDS
     if due:
         stamp.touch()
     return due
